@@ -1,0 +1,62 @@
+"""Checks of arguments shared by the operators. Each message names the argument, what was
+expected and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLOAT_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def tensor(name: str, value: Any, *, ndim: int | Sequence[int] | None = None) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a Tensor, got {type(value).__name__}")
+    if ndim is None:
+        return
+    allowed = (ndim,) if isinstance(ndim, int) else tuple(ndim)
+    if value.ndim not in allowed:
+        expected = " or ".join(map(str, allowed))
+        raise ValueError(
+            f"{name} must have {expected} dimensions, got {value.ndim}: {list(value.shape)}"
+        )
+
+
+def dtype(name: str, value: Tensor, allowed: Sequence[torch.dtype]) -> None:
+    if value.dtype not in allowed:
+        expected = ", ".join(str(d).removeprefix("torch.") for d in allowed)
+        raise TypeError(
+            f"{name} must be of dtype {expected}, got {str(value.dtype).removeprefix('torch.')}"
+        )
+
+
+def same_device(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
+    if value.device != reference.device:
+        raise ValueError(
+            f"{name} must be on the device of {reference_name}, {reference.device}, "
+            f"got {value.device}"
+        )
+
+
+def shape(name: str, value: Tensor, expected: Sequence[int]) -> None:
+    if tuple(value.shape) != tuple(expected):
+        raise ValueError(f"{name} must have shape {list(expected)}, got {list(value.shape)}")
+
+
+def positive(name: str, value: float) -> None:
+    if not value > 0 or value == float("inf"):
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def offsets_content(name: str, rows: Sequence[Sequence[int]], length: int) -> None:
+    """Offsets of segments: from 0, non-decreasing, the last at most `length`."""
+    for row in rows:
+        if row[0] != 0:
+            raise ValueError(f"{name} must start at 0, got {row[0]}")
+        if any(b < a for a, b in zip(row, row[1:], strict=False)):
+            raise ValueError(f"{name} must be non-decreasing, got {list(row)}")
+        if row[-1] > length:
+            raise ValueError(f"{name} must end at or before {length}, got {row[-1]}")

@@ -1,0 +1,62 @@
+"""`compact_kv_`: keep chosen slots of a key/value cache, in place."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _checks
+from .._dispatch import select
+from .._library import operator
+
+_compact_kv_ = operator("compact_kv_")
+
+
+def compact_kv_(
+    cache: Tensor,
+    keep: Tensor,
+    destination_start: int | Tensor,
+    *,
+    backend: str | None = None,
+) -> None:
+    """Moves the slots `keep` of `cache` to the slots from `destination_start` on, in place.
+
+    Slot `destination_start + i` takes slot `keep[i]` along the second-last dimension. Source and
+    destination may overlap; the result is that of a simultaneous move, bit for bit. Slots outside
+    the destination range do not change. One call serves all layers that share a tensor.
+
+    Args:
+        cache: `[..., S, D]`, any dtype, any leading dimensions and strides.
+        keep: `[n]` int64, strictly ascending, `keep[i] >= destination_start + i`; or `[B, n]` for
+            caches `[..., B, H, S, D]` whose rows differ, each row padded at its end with -1.
+        destination_start: an int or a 0-d int64 tensor; a `[B]` int64 tensor with `keep [B, n]`.
+        backend: None for the fastest available, or a name (see `ensemble_kernels.backends()`).
+
+    Raises:
+        TypeError: an argument of a wrong type or dtype.
+        ValueError: wrong shapes or devices, or slots that are out of range, not ascending or
+            before their destination. Nothing is written then.
+    """
+    _checks.tensor("cache", cache)
+    if cache.ndim < 2:
+        raise ValueError(f"cache must have at least 2 dimensions, got {list(cache.shape)}")
+    _checks.tensor("keep", keep, ndim=(1, 2))
+    _checks.dtype("keep", keep, (torch.int64,))
+    _checks.same_device("keep", keep, "cache", cache)
+    if isinstance(destination_start, bool) or not isinstance(destination_start, int | Tensor):
+        raise TypeError(
+            f"destination_start must be an int or a Tensor, got {type(destination_start).__name__}"
+        )
+    if isinstance(destination_start, int):
+        destination_start = torch.full(
+            keep.shape[:-1], destination_start, dtype=torch.int64, device=keep.device
+        )
+    _checks.dtype("destination_start", destination_start, (torch.int64,))
+    _checks.same_device("destination_start", destination_start, "cache", cache)
+    _checks.shape("destination_start", destination_start, keep.shape[:-1])
+    if keep.ndim == 2 and (cache.ndim < 4 or cache.shape[-4] != keep.shape[0]):
+        raise ValueError(
+            f"cache must be [..., B, H, S, D] with B = {keep.shape[0]} for keep "
+            f"{list(keep.shape)}, got {list(cache.shape)}"
+        )
+    select("compact_kv_", backend, _compact_kv_)(cache, keep, destination_start)
