@@ -1,0 +1,49 @@
+# Two commands for a new user: `make demo` and `make test`.
+VENV ?= .venv
+PYTHON ?= python3
+# What is installed where no torch can be imported yet. For another build (a GPU's, say) give
+# TORCH="torch==..." with the options of PyTorch's own install page.
+TORCH ?=
+DEFAULT_TORCH := torch==2.13.0
+PYTEST_ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test models lint format clean
+
+demo: $(INSTALLED)
+	@$(BIN)/ensemble-decode demo
+
+test: $(INSTALLED) models
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+models: $(INSTALLED)
+	@$(BIN)/ensemble-decode models fetch
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(INSTALLED): pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "PYTHON=$(PYTHON) is too old: Python 3.11 or later is needed"; exit 1; }
+	@if [ -n "$(TORCH)" ] || ! $(PYTHON) -c 'import torch' 2>/dev/null; then \
+		echo "creating $(VENV) with $(or $(TORCH),$(DEFAULT_TORCH))"; \
+		$(PYTHON) -m venv $(VENV) && $(BIN)/pip install -q $(or $(TORCH),$(DEFAULT_TORCH)); \
+	else \
+		echo "creating $(VENV) with the torch that $(PYTHON) has"; \
+		$(PYTHON) -m venv --system-site-packages $(VENV); \
+	fi
+	@echo "installing the package, editable"
+	@$(BIN)/pip install -q -e '.[decoding,dev]'
+	@touch $@
