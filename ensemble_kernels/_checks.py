@@ -4,6 +4,7 @@ expected and what came."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def offsets_content(name: str, rows: Sequence[Sequence[int]], length: int) -> No
     for row in rows:
         if row[0] != 0:
             raise ValueError(f"{name} must start at 0, got {row[0]}")
-        if any(b < a for a, b in zip(row, row[1:], strict=False)):
+        if any(b < a for a, b in pairwise(row)):
             raise ValueError(f"{name} must be non-decreasing, got {list(row)}")
         if row[-1] > length:
             raise ValueError(f"{name} must end at or before {length}, got {row[-1]}")

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from ._dispatch import register_reference
 from .kv_compaction.reference import compact_kv_
+from .segment_attention.reference import segment_attention
+from .token_statistics.reference import segment_mean, token_statistics
+from .vocabulary_mixture.reference import mix_distributions, sharpen_prefixes, top_k_union
 
 _LIBRARY = torch.library.Library("ensemble_kernels", "DEF")
 
@@ -40,4 +43,117 @@ _define(
     "compact_kv_(Tensor(a!) cache, Tensor keep, Tensor destination_start) -> ()",
     compact_kv_,
     _fake_compact_kv_,
+)
+
+
+def _fake_segment_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    segment_offsets: Tensor,
+    prefix_length: Tensor | None = None,
+    key_start: Tensor | None = None,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+_define(
+    "segment_attention(Tensor query, Tensor key, Tensor value, Tensor segment_offsets, "
+    "Tensor? prefix_length=None, Tensor? key_start=None, *, float scale, int? window=None, "
+    "float? softcap=None) -> (Tensor, Tensor)",
+    segment_attention,
+    _fake_segment_attention,
+)
+
+
+def _fake_mix_distributions(
+    logits: list[Tensor],
+    map_offsets: list[Tensor],
+    map_ids: list[Tensor],
+    weights: Tensor,
+    temperature: Tensor,
+    geometric: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, size = logits[0].shape[0], map_offsets[0].shape[0] - 1
+    return (
+        weights.new_empty((rows, size)),
+        weights.new_empty((len(logits), rows)),
+        weights.new_empty(rows, dtype=torch.bool),
+    )
+
+
+_define(
+    "mix_distributions(Tensor[] logits, Tensor[] map_offsets, Tensor[] map_ids, Tensor weights, "
+    "Tensor temperature, bool geometric) -> (Tensor, Tensor, Tensor)",
+    mix_distributions,
+    _fake_mix_distributions,
+)
+
+
+def _fake_sharpen_prefixes(
+    probabilities: Tensor, prefix_end: Tensor, columns: Tensor, threshold: float
+) -> Tensor:
+    return probabilities.new_empty(probabilities.shape)
+
+
+_define(
+    "sharpen_prefixes(Tensor probabilities, Tensor prefix_end, Tensor columns, float threshold) "
+    "-> Tensor",
+    sharpen_prefixes,
+    _fake_sharpen_prefixes,
+)
+
+
+def _fake_top_k_union(
+    logits: list[Tensor],
+    map_offsets: list[Tensor],
+    map_ids: list[Tensor],
+    score_columns: list[Tensor],
+    weights: Tensor,
+    temperature: Tensor,
+    k: int,
+) -> tuple[Tensor, Tensor]:
+    shape = (logits[0].shape[0], len(logits) * k)
+    return weights.new_empty(shape, dtype=torch.int64), weights.new_empty(shape)
+
+
+_define(
+    "top_k_union(Tensor[] logits, Tensor[] map_offsets, Tensor[] map_ids, "
+    "Tensor[] score_columns, Tensor weights, Tensor temperature, SymInt k) -> (Tensor, Tensor)",
+    top_k_union,
+    _fake_top_k_union,
+)
+
+
+def _fake_token_statistics(
+    logits: Tensor, token_ids: Tensor, *, vocab_size: int, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    rows = logits.shape[:1]
+    logprob, max_logprob, logsumexp, entropy = (
+        logits.new_empty(rows, dtype=torch.float32) for _ in range(4)
+    )
+    argmax = logits.new_empty(rows, dtype=torch.int64)
+    return logprob, argmax, max_logprob, logsumexp, entropy
+
+
+_define(
+    "token_statistics(Tensor logits, Tensor token_ids, *, int vocab_size, float temperature) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    token_statistics,
+    _fake_token_statistics,
+)
+
+
+def _fake_segment_mean(values: Tensor, segment_offsets: Tensor) -> Tensor:
+    return values.new_empty(segment_offsets.shape[0] - 1, dtype=torch.float32)
+
+
+_define(
+    "segment_mean(Tensor values, Tensor segment_offsets) -> Tensor",
+    segment_mean,
+    _fake_segment_mean,
 )
