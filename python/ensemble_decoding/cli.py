@@ -1,0 +1,196 @@
+"""The command line, `ensemble-decode`. Only the standard library is imported here; what a command
+needs is loaded when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .member import Member
+    from .specem import SpecEMRun
+
+_EXTRA_MODULES = ("transformers", "tokenizers", "rich", "gguf", "accelerate", "safetensors")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; 0 if it went well, 2 on bad input, 1 if decoding failed, 130 on Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in _EXTRA_MODULES:
+            raise
+        return _fail(
+            f"{error.name} is not installed: pip install 'ensemble-kernels[decoding]' brings it"
+        )
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        return _fail(error)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+
+
+def _fail(cause: object, code: int = 2) -> int:
+    print(f"ensemble-decode: {' '.join(str(cause).split())}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ensemble-decode", description="Decode with several language models at once."
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    _add_specem(commands)
+    demo = commands.add_parser("demo", help="two small real models answer together, round by round")
+    demo.add_argument("--prompt", help="another prompt than the demo's own")
+    demo.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
+    demo.set_defaults(run=_demo)
+    models = commands.add_parser("models", help="the small real models of the demo and the tests")
+    actions = models.add_subparsers(required=True, metavar="action")
+    fetch = actions.add_parser("fetch", help="download, check and convert them (once)")
+    fetch.set_defaults(run=_fetch_models)
+    return parser
+
+
+def _add_specem(commands: Any) -> None:
+    specem = commands.add_parser(
+        "specem",
+        help="draft, verify and commit segment by segment (SpecEM)",
+        description="The prompt comes from --prompt, --messages or standard input.",
+    )
+    add = specem.add_argument
+    add(
+        "--model",
+        action="append",
+        required=True,
+        help="hub id, folder, GGUF file, or the name of a demo model; once for each member",
+    )
+    add("--prompt", help="the prompt as text")
+    add("--messages", type=Path, metavar="FILE", help="a JSON list of {role, content} objects")
+    add("--max-new-tokens", type=int, default=256, metavar="N", help="in the first model's tokens")
+    add("--segment-length", type=int, default=10, metavar="L", help="tokens that each model drafts")
+    add("--learning-rate", type=float, default=1.0, metavar="R", help="0 keeps the weights equal")
+    add("--dtype", default="auto", help="dtype of the weights, for example bfloat16")
+    add("--device", help="where the models are put, for example cuda:0")
+    add("--stream", action="store_true", help="print the text as it is committed")
+    add("--trace", type=Path, metavar="FILE", help="write the trace of all rounds as JSON")
+    add("--json", action="store_true", help="print the whole result as JSON")
+    specem.set_defaults(run=_specem)
+
+
+def _specem(options: argparse.Namespace) -> int:
+    if len(options.model) < 2:
+        raise ValueError(f"--model must be given at least twice, got {len(options.model)}")
+    request = _read_request(options)
+    if options.trace is not None and not options.trace.absolute().parent.is_dir():
+        raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
+    # Before the models are loaded, which takes a while.
+    from .generation import check_request
+    from .specem import SpecEM
+
+    check_request(**request)
+    members = [_load_member(name, options) for name in options.model]
+    method = SpecEM(
+        members, segment_length=options.segment_length, learning_rate=options.learning_rate
+    )
+    return _decode(method.stream(**request), options)
+
+
+def _decode(run: SpecEMRun, options: argparse.Namespace) -> int:
+    from .trace import DecodingError, to_json
+
+    code = 0
+    try:
+        for piece in run:
+            if options.stream and not options.json:
+                print(piece.text, end="", flush=True)
+    except DecodingError as error:
+        code = _fail(error, code=1)
+    except KeyboardInterrupt:
+        code = _fail("interrupted", code=130)
+    output = run.output
+    if options.json:
+        print(to_json(output))
+    else:
+        print("" if options.stream else output.text)
+    if options.trace is not None:
+        output.rounds.save(options.trace)
+    print(_summary(run), file=sys.stderr)
+    return code
+
+
+def _summary(run: SpecEMRun) -> str:
+    output = run.output
+    tokens = len(output.token_ids[0])
+    wins = ", ".join(
+        f"{name} {sum(j in r.candidates[r.winner].drafted_by for r in output.rounds)}"
+        for j, name in enumerate(output.rounds.members)
+    )
+    return (
+        f"{tokens} tokens in {output.seconds:.1f} s ({tokens / max(output.seconds, 1e-9):.1f} "
+        f"tokens/s), {len(output.rounds)} rounds; won: {wins}; finished: {output.finish_reason}"
+    )
+
+
+def _read_request(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `generate`; the prompt from whichever of the three places has it."""
+    limit = {"max_new_tokens": options.max_new_tokens}
+    if options.prompt is not None and options.messages is not None:
+        raise ValueError("--prompt and --messages exclude each other, got both")
+    if options.messages is not None:
+        try:
+            messages = json.loads(options.messages.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"--messages must be JSON, got {options.messages}: {error}") from error
+        return {"messages": messages, **limit}
+    if options.prompt is not None:
+        return {"prompt": options.prompt, **limit}
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ValueError("a prompt must come from --prompt, --messages or standard input, got none")
+    return {"prompt": sys.stdin.read(), **limit}
+
+
+def _load_member(name: str, options: argparse.Namespace) -> Member:
+    from transformers.utils import logging
+
+    from .demo_models import MODELS, model_path
+    from .member import Member
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    path = model_path(name) if name in MODELS and not Path(name).exists() else name
+    return Member.from_pretrained(
+        path, dtype=_dtype(options.dtype), device=options.device, name=Path(name).name
+    )
+
+
+def _dtype(name: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, name, None)
+    if name != "auto" and not isinstance(dtype, torch.dtype):
+        raise ValueError(f"--dtype must be auto or the name of a torch dtype, got {name!r}")
+    return dtype or name
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from .demo import run_demo
+
+    run_demo(options.prompt, max_new_tokens=options.max_new_tokens)
+    return 0
+
+
+def _fetch_models(options: argparse.Namespace) -> int:
+    from .demo_models import fetch
+
+    fetch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

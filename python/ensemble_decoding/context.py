@@ -1,0 +1,287 @@
+"""The running state of one member in one run: its cache, its committed ids, its next logits.
+
+The decoding loop talks to a context in plain data only (ids, bytes, log-probabilities), so that a
+member on another device or in another process can take its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ensemble_kernels import token_statistics
+
+from .attention import no_mask
+from .cache import SegmentCache
+from .text import complete_prefix
+from .trace import MemberUsage, OperatorClock
+
+if TYPE_CHECKING:
+    from .member import Member
+
+# At most this many tokens beyond the draft's length to complete a character: four bytes are the
+# longest character, and its first one has been drafted.
+_COMPLETION_TOKENS = 3
+
+
+class Draft(NamedTuple):
+    """A drafted segment: `ids`, end-of-text included if `ended`, and the bytes they spell."""
+
+    ids: list[int]
+    data: bytes
+    ended: bool
+
+
+class Position(NamedTuple):
+    """Where a context stands: after `length` ids, with the logits of the last one."""
+
+    length: int
+    logits: Tensor
+    logsumexp: float
+
+
+class DecodingContext:
+    """One member's state in one run. Everything before `position` is committed."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.cache = SegmentCache(member.num_layers)
+        self.ids: list[int] = []
+        self.prompt_length = 0
+        self.usage = MemberUsage(member.name)
+        self._cache_argument = cache_argument(member.model)
+        self._no_mask = no_mask(member.device)
+        self._position: Position | None = None
+        self._packed: tuple[list[list[int]], list[int], Tensor, list[float]] | None = None
+        self._clock = OperatorClock()
+
+    @property
+    def response_ids(self) -> list[int]:
+        """The ids committed after the prompt."""
+        return self.ids[self.prompt_length :]
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that still fit into the model's context; None where it has no limit."""
+        limit = self.member.context_length
+        return None if limit is None else limit - len(self.ids)
+
+    def finished_usage(self) -> MemberUsage:
+        """The usage so far, operators included."""
+        self.usage.operator_seconds = dict(self._clock.seconds)
+        return self.usage
+
+    def prefill(self, prompt_ids: Sequence[int]) -> None:
+        """Starts a run: empties the cache and feeds the prompt in one pass."""
+        self.cache.reset()
+        self.usage = MemberUsage(self.member.name)
+        self._clock = OperatorClock()
+        self.ids = list(prompt_ids)
+        self.prompt_length = len(self.ids)
+        self._position = self._packed = None
+        tokens = torch.tensor([self.ids], device=self.member.device)
+        logits = self._forward(tokens, logits_to_keep=1)
+        self.usage.prompt_tokens += len(self.ids)
+        self.cache.commit()
+        _, logsumexp = self._statistics(logits, tokens[0, -1:], [len(self.ids) - 1])
+        self._position = Position(len(self.ids), logits[0], logsumexp[0])
+
+    def draft(self, length: int, pending: bytes = b"") -> Draft:
+        """Drafts greedily up to `length` tokens after the committed ones, fewer where the text
+        ends, and up to three more to complete a character, of which the committed text may hold
+        the first bytes (`pending`). Leaves the context as it was."""
+        position = self._committed_position()
+        logits, data, ids = position.logits, b"", list[int]()
+        complete = 0
+        while True:
+            token = self._greedy(logits, position.length + len(ids))
+            ids.append(token)
+            if self.member.is_end_of_text(token):
+                break
+            data += self.member.table.spell((token,))
+            if complete_prefix(pending + data) == len(pending + data):
+                complete = len(ids)
+            if len(ids) >= length and complete == len(ids):
+                break
+            if len(ids) == length + _COMPLETION_TOKENS:
+                break
+            logits = self.decode(token)
+        self.cache.rollback()
+        ended = self.member.is_end_of_text(ids[-1])
+        if not ended and complete:
+            # Still inside a character: fall back to the last token that ended one. If there is
+            # none, the draft stands as it is.
+            ids = ids[:complete]
+            data = self.member.table.spell(ids)
+        return Draft(ids, data, ended)
+
+    def verify(self, candidates: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Scores all candidates in one packed pass behind the committed ids.
+
+        Returns for each candidate the log-probability of each of its tokens; that of end-of-text
+        is of all the member's end-of-text ids together. The pass stays staged for `commit`.
+        """
+        position = self._committed_position()
+        packed = [list(candidate) for candidate in candidates]
+        starts = [0]
+        for ids in packed:
+            starts.append(starts[-1] + len(ids))
+        if starts[-1] == 0:
+            self._packed = (packed, starts, position.logits[None, :0], [])
+            return [[] for _ in packed]
+        device = self.member.device
+        tokens = torch.tensor([[token for ids in packed for token in ids]], device=device)
+        positions = torch.tensor(
+            [[position.length + i for ids in packed for i in range(len(ids))]], device=device
+        )
+        offsets = torch.tensor(starts, dtype=torch.int32, device=device)
+        logits = self._forward(tokens, position_ids=positions, segment_offsets=offsets)
+        self.usage.verified_tokens += starts[-1]
+        # Row r predicts the token that is fed in row r + 1; what the last row of a candidate is
+        # asked for here is never read.
+        targets = torch.cat([tokens[0, 1:], tokens[0, :1]])
+        logprob, logsumexp = self._statistics(logits, targets, positions[0].tolist())
+        self._packed = (packed, starts, logits, logsumexp)
+        scores = []
+        for ids, start in zip(packed, starts, strict=False):
+            scores.append(
+                [
+                    self._score(
+                        token,
+                        position.logits if i == 0 else logits[start + i - 1],
+                        position.logsumexp if i == 0 else logsumexp[start + i - 1],
+                        None if i == 0 else logprob[start + i - 1],
+                    )
+                    for i, token in enumerate(ids)
+                ]
+            )
+        return scores
+
+    def commit(self, candidate: int, count: int) -> None:
+        """Makes the first `count` tokens of a verified candidate the committed ones.
+
+        Their keys and values and the logits of the last of them are those of the packed pass.
+        """
+        if self._packed is None:
+            raise RuntimeError("commit needs candidates that were verified after the last commit")
+        packed, starts, logits, logsumexp = self._packed
+        self.cache.commit(starts[candidate], count)
+        if count:
+            last = starts[candidate] + count - 1
+            self.ids += packed[candidate][:count]
+            self._position = Position(len(self.ids), logits[last].clone(), logsumexp[last])
+        self._packed = None
+
+    def snapshot(self) -> Position:
+        """Where the context stands, for `restore`."""
+        return self._committed_position()
+
+    def restore(self, position: Position) -> None:
+        """Goes back to a snapshot taken since the last prefill. Commits only write behind it, so
+        whatever happened since then is undone by forgetting it."""
+        self.cache.rollback()
+        self.cache.truncate(position.length)
+        del self.ids[position.length :]
+        self._position = position
+        self._packed = None
+
+    def release(self) -> None:
+        """Gives the cache's memory back."""
+        self.cache = SegmentCache(self.member.num_layers)
+        self._position = self._packed = None
+
+    def _committed_position(self) -> Position:
+        if self._position is None:
+            raise RuntimeError("the context has no prompt yet: call prefill first")
+        return self._position
+
+    def decode(self, token: int) -> Tensor:
+        """Feeds one token behind the committed and staged ones; the logits `[V]` after it."""
+        length = self.cache.length
+        device = self.member.device
+        self.usage.drafted_tokens += 1
+        return self._forward(
+            torch.tensor([[token]], device=device),
+            position_ids=torch.tensor([[length]], device=device),
+            segment_offsets=self.member.one_token_offsets,
+        )[0]
+
+    def _forward(
+        self,
+        tokens: Tensor,
+        *,
+        position_ids: Tensor | None = None,
+        segment_offsets: Tensor | None = None,
+        logits_to_keep: int = 0,
+    ) -> Tensor:
+        """One forward pass over `tokens [1, T]`; the logits `[T or logits_to_keep, V]`."""
+        keywords: dict[str, object] = {self._cache_argument: self.cache}
+        if segment_offsets is not None:
+            keywords |= {
+                "position_ids": position_ids,
+                "attention_mask": self._no_mask,
+                "segment_offsets": segment_offsets,
+                "operator_clock": self._clock,
+            }
+        start = time.perf_counter()
+        self.cache.stage(tokens.shape[1])
+        with torch.no_grad():
+            logits = self.member.model(
+                input_ids=tokens, use_cache=True, logits_to_keep=logits_to_keep, **keywords
+            ).logits[0]
+        self.usage.seconds += time.perf_counter() - start
+        self.usage.forward_passes += 1
+        return logits
+
+    def _statistics(
+        self, logits: Tensor, targets: Tensor, positions: Sequence[int]
+    ) -> tuple[list[float], list[float]]:
+        """Log-probability of each target and logsumexp of each row. A row without a distribution
+        (NaN, or nothing but -inf) is an error here, before anything is chosen from it."""
+        start = time.perf_counter()
+        size = self.member.logits_size(logits)
+        statistics = token_statistics(logits, targets, vocab_size=size)
+        fields = torch.stack(
+            [statistics.logprob, statistics.logsumexp, statistics.argmax.to(torch.float32)]
+        ).tolist()
+        self._clock.add("token_statistics", time.perf_counter() - start)
+        for best, position in zip(fields[2], positions, strict=True):
+            if best < 0:
+                raise self._no_distribution(position)
+        return fields[0], fields[1]
+
+    def _score(self, token: int, logits: Tensor, logsumexp: float, logprob: float | None) -> float:
+        if self.member.is_end_of_text(token):
+            together = logits[self.member.end_of_text_index].float().logsumexp(0)
+            return float(together) - logsumexp
+        if logprob is None:
+            return float(logits[token]) - logsumexp
+        return logprob
+
+    def _greedy(self, logits: Tensor, position: int) -> int:
+        """The most probable id among text and end-of-text, the lowest on ties."""
+        row = logits[: self.member.logits_size(logits)]
+        best, token = row.max(0)
+        if self.member.is_suppressed(int(token)):
+            best, token = row.index_fill(0, self.member.suppressed_index, -torch.inf).max(0)
+        if not float(best) > -torch.inf:
+            raise self._no_distribution(position)
+        return int(token)
+
+    def _no_distribution(self, position: int) -> ValueError:
+        return ValueError(
+            f"member {self.member.name!r} gave logits with NaN, or with nothing but -inf, "
+            f"after position {position}"
+        )
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """The keyword by which the model's `forward` takes its cache: `cache` from transformers 5.24
+    on, `past_key_values` before."""
+    parameters = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"

@@ -1,0 +1,233 @@
+"""One model of an ensemble, with its tokenizer and what the loop needs to know of both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from .attention import check_attention_switch
+from .context import DecodingContext
+from .gguf_models import load_gguf
+from .text import TextEncoder
+from .token_table import TokenTable
+
+Messages = Sequence[Mapping[str, Any]]
+
+_ATTENTION_LAYERS = ("full_attention", "sliding_attention")
+
+
+class Member:
+    """A causal language model and its tokenizer, ready to decode with others.
+
+    The model is used as it is: weights, dtype and device stay, and its attention implementation
+    is switched only while a run is going on.
+
+    Args:
+        model: a `transformers` causal language model that takes its attention from transformers'
+            attention interface. Recurrent, hybrid and encoder-decoder models are refused.
+        tokenizer: its fast tokenizer.
+        name: what traces and errors call it; by default the model's name.
+
+    Raises:
+        TypeError: `model` or `tokenizer` of another kind.
+        ValueError: a model or tokenizer that cannot take part, naming what stands in the way.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(model, PreTrainedModel):
+            raise TypeError(
+                f"model must be a transformers PreTrainedModel, got {type(model).__name__}"
+            )
+        if not model.can_generate():
+            raise ValueError(f"model must be a causal language model, got {type(model).__name__}")
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            raise TypeError(
+                f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}"
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name or _model_name(model)
+        config = model.config.get_text_config(decoder=True)
+        _check_layers(config, type(model).__name__)
+        check_attention_switch(model)
+        self.num_layers: int = config.num_hidden_layers
+        self.context_length: int | None = getattr(config, "max_position_embeddings", None)
+        self.end_of_text_ids = _end_of_text_ids(model, tokenizer)
+        self.table = TokenTable.from_tokenizer(
+            tokenizer, self.end_of_text_ids, vocab_size=config.vocab_size
+        )
+        self.encoder = TextEncoder(tokenizer, self.table)
+        self._suppressed = frozenset(self.table.suppressed_ids())
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike[str],
+        *,
+        gguf_file: str | None = None,
+        dtype: torch.dtype | str = "auto",
+        device: torch.device | str | None = None,
+        name: str | None = None,
+        **hf_kwargs: Any,
+    ) -> Member:
+        """Loads a model and its tokenizer from a hub id, a local folder or a GGUF file.
+
+        Args:
+            name_or_path: hub id, folder, or the path of a `.gguf` file.
+            gguf_file: a GGUF file's name within that folder or repository.
+            dtype: dtype of the weights; "auto" takes that of the checkpoint.
+            device: where the model is put; by default where transformers puts it.
+            name: see `Member`.
+            **hf_kwargs: handed to transformers' `from_pretrained` for the model (quantisation,
+                `device_map`, `revision`, ...).
+
+        Raises:
+            ValueError: nothing can be loaded from there, with the reason in one sentence.
+        """
+        path = os.fspath(name_or_path)
+        if gguf_file is None and path.endswith(".gguf"):
+            path, gguf_file = os.path.split(path)
+        shown = os.path.join(path, gguf_file) if gguf_file else path
+        if gguf_file is not None:
+            model, tokenizer = load_gguf(path or ".", gguf_file, dtype=dtype, **hf_kwargs)
+        else:
+            model, tokenizer = _load(path, dtype, hf_kwargs)
+        model.eval()
+        if device is not None:
+            torch.nn.Module.to(model, device)
+        return cls(model, tokenizer, name=name or os.path.basename(shown.rstrip("/")))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def new_context(self) -> DecodingContext:
+        """State for one run of this member."""
+        return DecodingContext(self)
+
+    def encode_prompt(
+        self, prompt: str | None = None, *, messages: Messages | None = None
+    ) -> list[int]:
+        """The prompt's ids: text with the tokenizer's defaults, or messages in the member's own
+        chat template (without one: their contents, joined by a blank line, as text).
+
+        Raises:
+            ValueError: the ids are none at all, or more than the model's context holds.
+        """
+        if messages is not None and self.tokenizer.chat_template is not None:
+            rendered = self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+            )
+            ids = self.tokenizer(rendered, add_special_tokens=False)["input_ids"]
+        else:
+            if messages is not None:
+                prompt = "\n\n".join(message["content"] for message in messages)
+            ids = self.tokenizer(prompt)["input_ids"]
+        ids = self._single_bos(list(ids))
+        if not ids:
+            raise ValueError(
+                f"prompt must not be empty for member {self.name!r}, whose tokenizer adds no "
+                f"beginning-of-text token"
+            )
+        if self.context_length is not None and len(ids) >= self.context_length:
+            raise ValueError(
+                f"prompt must be shorter than the context of member {self.name!r}, "
+                f"{self.context_length} tokens, got {len(ids)}"
+            )
+        return ids
+
+    def _single_bos(self, ids: list[int]) -> list[int]:
+        # A prompt that spells the beginning-of-text token gets a second one from the tokenizer.
+        bos = self.tokenizer.bos_token_id
+        if bos is not None and self.tokenizer("")["input_ids"][:1] == [bos]:
+            while ids[:2] == [bos, bos]:
+                del ids[0]
+        return ids
+
+    def is_end_of_text(self, token: int) -> bool:
+        return token in self.end_of_text_ids
+
+    def is_suppressed(self, token: int) -> bool:
+        """Whether an id is neither text nor end-of-text, so that it is never drafted."""
+        return token in self._suppressed
+
+    def logits_size(self, logits: Tensor) -> int:
+        """Columns of the logits that stand for ids; those behind them are padding."""
+        return min(len(self.table), logits.shape[-1])
+
+    @cached_property
+    def suppressed_index(self) -> Tensor:
+        return torch.tensor(sorted(self._suppressed), dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def end_of_text_index(self) -> Tensor:
+        return torch.tensor(self.end_of_text_ids, dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def one_token_offsets(self) -> Tensor:
+        """The segment offsets of a pass over one token."""
+        return torch.tensor([0, 1], dtype=torch.int32, device=self.device)
+
+
+def _load(
+    path: str, dtype: torch.dtype | str, hf_kwargs: dict[str, Any]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    names = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder")
+    shared = {name: hf_kwargs[name] for name in names if name in hf_kwargs}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **shared)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **hf_kwargs)
+    except (OSError, ValueError) as error:
+        cause = " ".join(str(error).split())
+        raise ValueError(f"no model could be loaded from {path!r}: {cause}") from error
+    return model, tokenizer
+
+
+def _model_name(model: PreTrainedModel) -> str:
+    path = str(model.config.name_or_path or "").rstrip("/")
+    return os.path.basename(path) or model.config.model_type
+
+
+def _end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """The ids that end the text: the generation config's, else the tokenizer's."""
+    ids = getattr(model.generation_config, "eos_token_id", None)
+    if ids is None:
+        ids = tokenizer.eos_token_id
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, Sequence) else (int(ids),)
+
+
+def _check_layers(config: Any, model_class: str) -> None:
+    """Refuses layers whose state cannot be cut back to an earlier position."""
+    if config.is_encoder_decoder:
+        raise ValueError(f"model must be a decoder only, {model_class} has an encoder")
+    layer_types = getattr(config, "layer_types", None) or []
+    refused = sorted(set(layer_types) - set(_ATTENTION_LAYERS))
+    if refused:
+        raise ValueError(
+            f"model must have layers of {' or '.join(_ATTENTION_LAYERS)} only, since others cannot "
+            f"be rolled back; {model_class} has {', '.join(refused)}"
+        )
+    if not getattr(config, "num_attention_heads", 0):
+        raise ValueError(
+            f"model must have attention layers, {model_class} ({config.model_type}) has recurrent "
+            f"ones, which cannot be rolled back"
+        )

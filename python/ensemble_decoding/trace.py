@@ -1,0 +1,171 @@
+"""What a run leaves behind: its text, its rounds and what it cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "error"]
+
+
+class OperatorClock:
+    """Seconds spent in each operator, as seen from the host.
+
+    On a device that works asynchronously these are launch times; a profiler has the rest.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def add(self, operator: str, seconds: float) -> None:
+        self.seconds[operator] += seconds
+
+
+class StageClock:
+    """Seconds in each stage of a round."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def stop(self, stage: str) -> None:
+        """Counts the time since the last call for `stage`."""
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
+
+
+@dataclass
+class MemberUsage:
+    """What one member did in a run.
+
+    `prompt_tokens`, `drafted_tokens` and `verified_tokens` count tokens that were fed to the
+    model: the prompt once, each draft while it was written, all candidates in the packed passes.
+    `seconds` is the time in the model's forward passes, of which `operator_seconds` is spent in
+    our operators inside them or on their logits.
+    """
+
+    member: str
+    forward_passes: int = 0
+    prompt_tokens: int = 0
+    drafted_tokens: int = 0
+    verified_tokens: int = 0
+    seconds: float = 0.0
+    operator_seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Candidate:
+    """One distinct draft of a round: its bytes, and whether the text ends behind them.
+
+    `drafted_by` lists members by their place; `token_ids[j]` are the ids with which member j judges
+    it, `log_likelihoods[j]` the mean log-probability that it gives them (None where there are
+    none), `shares[j]` the candidate's share of its vote; `score` is the weighted sum of the shares.
+    """
+
+    data: bytes
+    ended: bool
+    drafted_by: list[int]
+    token_ids: list[list[int]]
+    log_likelihoods: list[float | None] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    score: float = 0.0
+
+
+@dataclass
+class Round:
+    """One round: the candidates, the weights with which the members voted, who won and why.
+
+    `committed_tokens[j]` counts what member j committed, `text` is what was streamed, `data` the
+    bytes behind it. `seconds` has the stages draft, encode, verify and commit.
+    """
+
+    index: int
+    candidates: list[Candidate]
+    weights: list[float]
+    winner: int
+    reason: str
+    committed_tokens: list[int]
+    seconds: dict[str, float]
+    text: str = ""
+    data: bytes = b""
+
+
+@dataclass
+class Trace:
+    """All rounds of a run, in order, with the names of the members."""
+
+    method: str
+    members: list[str]
+    options: dict[str, Any]
+    rounds: list[Round] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def __iter__(self) -> Iterator[Round]:
+        return iter(self.rounds)
+
+    def __getitem__(self, index: int) -> Round:
+        return self.rounds[index]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the trace as JSON, bytes in hexadecimal."""
+        Path(path).write_text(to_json(self) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Trace:
+        """Reads what `save` wrote."""
+        fields = json.loads(Path(path).read_text(encoding="utf-8"))
+        rounds = fields.pop("rounds")
+        for round_ in rounds:
+            for entry in (round_, *round_["candidates"]):
+                entry["data"] = bytes.fromhex(entry["data"])
+            round_["candidates"] = [Candidate(**entry) for entry in round_["candidates"]]
+        return cls(**fields, rounds=[Round(**entry) for entry in rounds])
+
+
+@dataclass
+class EnsembleOutput:
+    """The result of `generate`.
+
+    Attributes:
+        text: the response. Bytes at its end that stop inside a character are not in it but in
+            `pending`.
+        token_ids: for each member the ids of the response in its own vocabulary, end-of-text
+            included where it was chosen and the member has one.
+        finish_reason: "stop" (end of text), "length" (`max_new_tokens`, or the context of a member
+            is full) or "error" (only on the output that an error carries).
+        rounds: the trace; `rounds.save(path)` writes it.
+        usage: for each member what it did.
+        seconds: wall time of the run, prompt included.
+        unspelled: for each member the bytes of the response for which it has no token.
+    """
+
+    text: str
+    token_ids: list[list[int]]
+    finish_reason: FinishReason
+    rounds: Trace
+    usage: list[MemberUsage]
+    seconds: float
+    pending: bytes = b""
+    unspelled: list[bytes] = field(default_factory=list)
+
+
+def to_json(result: EnsembleOutput | Trace) -> str:
+    """A result as JSON, bytes in hexadecimal."""
+    return json.dumps(asdict(result), indent=1, ensure_ascii=False, default=bytes.hex)
+
+
+class DecodingError(RuntimeError):
+    """A run failed in the middle. `output` holds what was committed before the failing round."""
+
+    def __init__(self, message: str, output: EnsembleOutput) -> None:
+        super().__init__(message)
+        self.output = output
