@@ -1,0 +1,193 @@
+"""The command line, on tiny models in folders."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ensemble_decoding import Member, SpecEM, Trace
+from ensemble_decoding.cli import main
+from tests.decoding.members_for_tests import PROMPT, three_families
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folders = []
+    for member in three_families()[:2]:
+        folder = tmp_path_factory.mktemp("models") / member.name
+        member.model.save_pretrained(folder)
+        member.tokenizer.save_pretrained(folder)
+        folders.append(str(folder))
+    return folders
+
+
+def specem(folders, *arguments):
+    models = [word for folder in folders for word in ("--model", folder)]
+    return main(["specem", *models, "--max-new-tokens", "24", *arguments])
+
+
+def expected(folders, **request):
+    members = [Member.from_pretrained(folder) for folder in folders]
+    return SpecEM(members).generate(**request, max_new_tokens=24)
+
+
+def test_a_prompt_gives_the_text_and_a_summary(folders, capsys):
+    assert specem(folders, "--prompt", PROMPT) == 0
+    out, err = capsys.readouterr()
+    wanted = expected(folders, prompt=PROMPT)
+    assert out == wanted.text + "\n"
+    assert f"{len(wanted.token_ids[0])} tokens in" in err
+    assert "tokens/s" in err
+    assert "llama-5" in err
+
+
+def test_streamed_text_is_the_text(folders, capsys):
+    assert specem(folders, "--prompt", PROMPT, "--stream") == 0
+    assert capsys.readouterr().out == expected(folders, prompt=PROMPT).text + "\n"
+
+
+def test_a_prompt_from_standard_input(folders, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
+    assert specem(folders) == 0
+    assert capsys.readouterr().out == expected(folders, prompt=PROMPT).text + "\n"
+
+
+def test_messages_from_a_file_and_a_trace_and_json(folders, capsys, tmp_path):
+    messages = [{"role": "user", "content": PROMPT}]
+    (tmp_path / "messages.json").write_text(json.dumps(messages))
+    trace = tmp_path / "trace.json"
+    code = specem(
+        folders, "--messages", str(tmp_path / "messages.json"), "--json", "--trace", str(trace)
+    )
+    assert code == 0
+    printed = json.loads(capsys.readouterr().out)
+    wanted = expected(folders, messages=messages)
+    assert printed["text"] == wanted.text
+    assert printed["token_ids"] == wanted.token_ids
+    assert printed["usage"][0]["prompt_tokens"] == wanted.usage[0].prompt_tokens
+    assert [r.data for r in Trace.load(trace)] == [r.data for r in wanted.rounds]
+
+
+def refused(capsys):
+    """The one line on standard error; nothing on standard output."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ensemble-decode: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize("tokens", ["0", "-4"])
+def test_no_tokens_at_all(folders, capsys, tokens):
+    models = ["--model", folders[0], "--model", folders[1]]
+    assert main(["specem", *models, "--prompt", "a", "--max-new-tokens", tokens]) == 2
+    assert f"max_new_tokens must be at least 1, got {tokens}" in refused(capsys)
+
+
+def test_one_model(folders, capsys):
+    assert main(["specem", "--model", folders[0], "--prompt", "a"]) == 2
+    assert "--model must be given at least twice, got 1" in refused(capsys)
+
+
+def test_a_model_that_does_not_exist(folders, capsys):
+    assert specem([folders[0], "/nowhere/at/all"], "--prompt", "a") == 2
+    assert "/nowhere/at/all" in refused(capsys)
+
+
+def test_a_hub_id_that_does_not_exist(folders, capsys, monkeypatch):
+    # Read once, at import; without it every try would wait for a network.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert specem([folders[0], "nobody/nothing-at-all"], "--prompt", "a") == 2
+    assert "nobody/nothing-at-all" in refused(capsys)
+
+
+def test_a_broken_gguf_file(folders, capsys, tmp_path):
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF but not really")
+    assert specem([folders[0], str(tmp_path / "broken.gguf")], "--prompt", "a") == 2
+    assert "broken.gguf" in refused(capsys)
+
+
+def test_a_gguf_file_that_is_not_there(folders, capsys, tmp_path):
+    assert specem([folders[0], str(tmp_path / "none.gguf")], "--prompt", "a") == 2
+    assert "none.gguf" in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{not json", "--messages must be JSON"),
+        ('{"role": "user"}', "messages must be a list"),
+        ('[{"role": "user"}]', "messages[0] must have a text 'content', got none"),
+        ("[]", "messages must hold at least one message"),
+    ],
+)
+def test_messages_of_a_wrong_shape(folders, capsys, tmp_path, content, message):
+    (tmp_path / "m.json").write_text(content)
+    assert specem(folders, "--messages", str(tmp_path / "m.json")) == 2
+    assert message in refused(capsys)
+
+
+def test_a_messages_file_that_is_not_there(folders, capsys, tmp_path):
+    assert specem(folders, "--messages", str(tmp_path / "none.json")) == 2
+    assert "none.json" in refused(capsys)
+
+
+def test_a_prompt_and_messages(folders, capsys, tmp_path):
+    assert specem(folders, "--prompt", "a", "--messages", "x") == 2
+    assert "--prompt and --messages exclude each other" in refused(capsys)
+
+
+def test_no_prompt_at_all(folders, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert specem(folders) == 2
+    assert "a prompt must come from" in refused(capsys)
+
+
+def test_an_unknown_dtype(folders, capsys):
+    assert specem(folders, "--prompt", "a", "--dtype", "float31") == 2
+    assert "--dtype must be auto or the name of a torch dtype, got 'float31'" in refused(capsys)
+
+
+def test_a_prompt_longer_than_a_context(folders, capsys):
+    assert specem(folders, "--prompt", "the " * 3000) == 2
+    assert "prompt must be shorter than the context of member 'llama-5'" in refused(capsys)
+
+
+def test_a_trace_that_cannot_be_written_is_told_before_decoding(folders, capsys, tmp_path):
+    assert specem(folders, "--prompt", "a", "--trace", str(tmp_path / "no" / "t.json")) == 2
+    assert "--trace" in refused(capsys)
+
+
+def test_without_the_extra_one_line_says_what_to_install():
+    program = (
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('transformers', 'rich'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from ensemble_decoding.cli import main\n"
+        "sys.exit(main(['specem', '--model', 'a', '--model', 'b', '--prompt', 'c']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "ensemble-decode: transformers is not installed: "
+        "pip install 'ensemble-kernels[decoding]' brings it\n"
+    )
+
+
+def test_help_needs_no_extra_and_loads_no_torch():
+    program = (
+        "import sys\n"
+        "from ensemble_decoding.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit:\n    pass\n"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "specem" in done.stdout
