@@ -8,6 +8,7 @@ does the windowing by position; that costs memory and makes every rollback exact
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -189,3 +190,10 @@ class SegmentCacheLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return self.cache.capacity if self.cache.fixed_capacity else -1
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """The keyword by which the model's `forward` takes its cache: `cache` from transformers 5.24
+    on, `past_key_values` before."""
+    parameters = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from .member import Member
@@ -40,8 +40,13 @@ def _fail(cause: object, code: int = 2) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_fail(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="ensemble-decode", description="Decode with several language models at once."
     )
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -152,7 +157,8 @@ def _read_request(options: argparse.Namespace) -> dict[str, Any]:
         return {"prompt": options.prompt, **limit}
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError("a prompt must come from --prompt, --messages or standard input, got none")
-    return {"prompt": sys.stdin.read(), **limit}
+    # The newline that ends the last line, as `echo` writes it, is not the prompt's.
+    return {"prompt": sys.stdin.read().removesuffix("\n"), **limit}
 
 
 def _load_member(name: str, options: argparse.Namespace) -> Member:

@@ -6,7 +6,6 @@ member on another device or in another process can take its place.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +16,7 @@ from torch import Tensor
 from ensemble_kernels import token_statistics
 
 from .attention import no_mask
-from .cache import SegmentCache
+from .cache import SegmentCache, cache_argument
 from .text import complete_prefix
 from .trace import MemberUsage, OperatorClock
 
@@ -56,6 +55,7 @@ class DecodingContext:
         self.usage = MemberUsage(member.name)
         self._cache_argument = cache_argument(member.model)
         self._no_mask = no_mask(member.device)
+        self._one_token = torch.tensor([0, 1], dtype=torch.int32, device=member.device)
         self._position: Position | None = None
         self._packed: tuple[list[list[int]], list[int], Tensor, list[float]] | None = None
         self._clock = OperatorClock()
@@ -96,6 +96,9 @@ class DecodingContext:
         ends, and up to three more to complete a character, of which the committed text may hold
         the first bytes (`pending`). Leaves the context as it was."""
         position = self._committed_position()
+        most = length + _COMPLETION_TOKENS
+        if self.room is not None:
+            length, most = min(length, self.room), min(most, self.room)
         logits, data, ids = position.logits, b"", list[int]()
         complete = 0
         while True:
@@ -108,7 +111,7 @@ class DecodingContext:
                 complete = len(ids)
             if len(ids) >= length and complete == len(ids):
                 break
-            if len(ids) == length + _COMPLETION_TOKENS:
+            if len(ids) == most:
                 break
             logits = self.decode(token)
         self.cache.rollback()
@@ -208,7 +211,7 @@ class DecodingContext:
         return self._forward(
             torch.tensor([[token]], device=device),
             position_ids=torch.tensor([[length]], device=device),
-            segment_offsets=self.member.one_token_offsets,
+            segment_offsets=self._one_token,
         )[0]
 
     def _forward(
@@ -257,7 +260,7 @@ class DecodingContext:
 
     def _score(self, token: int, logits: Tensor, logsumexp: float, logprob: float | None) -> float:
         if self.member.is_end_of_text(token):
-            together = logits[self.member.end_of_text_index].float().logsumexp(0)
+            together = logits[list(self.member.end_of_text_ids)].float().logsumexp(0)
             return float(together) - logsumexp
         if logprob is None:
             return float(logits[token]) - logsumexp
@@ -268,7 +271,9 @@ class DecodingContext:
         row = logits[: self.member.logits_size(logits)]
         best, token = row.max(0)
         if self.member.is_suppressed(int(token)):
-            best, token = row.index_fill(0, self.member.suppressed_index, -torch.inf).max(0)
+            best, token = row.index_fill(
+                0, self.member.suppressed_index(row.device), -torch.inf
+            ).max(0)
         if not float(best) > -torch.inf:
             raise self._no_distribution(position)
         return int(token)
@@ -278,10 +283,3 @@ class DecodingContext:
             f"member {self.member.name!r} gave logits with NaN, or with nothing but -inf, "
             f"after position {position}"
         )
-
-
-def cache_argument(model: torch.nn.Module) -> str:
-    """The keyword by which the model's `forward` takes its cache: `cache` from transformers 5.24
-    on, `past_key_values` before."""
-    parameters = inspect.signature(model.forward).parameters
-    return "cache" if "cache" in parameters else "past_key_values"

@@ -66,7 +66,7 @@ class DecodingRun(ABC):
         return EnsembleOutput(
             text="".join(self._text),
             token_ids=[context.response_ids for context in self.contexts],
-            finish_reason=self.finish_reason or "error",
+            finish_reason=self.finish_reason,
             rounds=self.trace,
             usage=[context.finished_usage() for context in self.contexts],
             seconds=self._seconds,

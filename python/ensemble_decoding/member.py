@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -74,6 +73,7 @@ class Member:
             tokenizer, self.end_of_text_ids, vocab_size=config.vocab_size
         )
         self.encoder = TextEncoder(tokenizer, self.table)
+        self._suppressed_index = torch.tensor(self.table.suppressed_ids(), dtype=torch.int64)
         self._suppressed = frozenset(self.table.suppressed_ids())
 
     @classmethod
@@ -172,18 +172,11 @@ class Member:
         """Columns of the logits that stand for ids; those behind them are padding."""
         return min(len(self.table), logits.shape[-1])
 
-    @cached_property
-    def suppressed_index(self) -> Tensor:
-        return torch.tensor(sorted(self._suppressed), dtype=torch.int64, device=self.device)
-
-    @cached_property
-    def end_of_text_index(self) -> Tensor:
-        return torch.tensor(self.end_of_text_ids, dtype=torch.int64, device=self.device)
-
-    @cached_property
-    def one_token_offsets(self) -> Tensor:
-        """The segment offsets of a pass over one token."""
-        return torch.tensor([0, 1], dtype=torch.int32, device=self.device)
+    def suppressed_index(self, device: torch.device) -> Tensor:
+        """The suppressed ids, ascending, `[n]` int64."""
+        if self._suppressed_index.device != device:
+            self._suppressed_index = self._suppressed_index.to(device)
+        return self._suppressed_index
 
 
 def _load(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .context import Draft
 from .generation import DecodingRun, check_members, check_request
 from .member import Member, Messages
+from .specem_vote import feedback, mean_log_probability, vote, vote_shares
 from .text import complete_prefix
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
 
@@ -151,8 +152,7 @@ class SpecEMRun(DecodingRun):
         # A member that counts like the first never drafts what the limit would cut off again.
         counts_alike = self._fingerprints[j] == self._fingerprints[0]
         length = min(self._segment_length, self.remaining) if counts_alike else self._segment_length
-        room = self.contexts[j].room
-        return self.contexts[j].draft(length if room is None else min(length, room), self.pending)
+        return self.contexts[j].draft(length, self.pending)
 
     def _encode(self, j: int, candidates: Sequence[Candidate]) -> list[bytes]:
         """Sets member j's ids of each candidate: its own draft's, those of a drafter with an equal
@@ -177,7 +177,7 @@ class SpecEMRun(DecodingRun):
         shares = []
         for j, context in enumerate(self.contexts):
             scores = context.verify([candidate.token_ids[j] for candidate in candidates])
-            log_likelihoods = [math.fsum(row) / len(row) if row else None for row in scores]
+            log_likelihoods = [mean_log_probability(row) for row in scores]
             shares.append(vote_shares(log_likelihoods))
             for c, candidate in enumerate(candidates):
                 candidate.log_likelihoods.append(log_likelihoods[c])
@@ -217,62 +217,6 @@ def distinct_candidates(drafts: Sequence[Draft]) -> list[Candidate]:
         candidates[key].drafted_by.append(j)
         candidates[key].token_ids[j] = draft.ids
     return list(candidates.values())
-
-
-def vote_shares(log_likelihoods: Sequence[float | None]) -> list[float]:
-    """A verifier's shares of the candidates: `exp(m_c) / sum exp(m)` over mean log-probabilities.
-
-    A candidate that it cannot judge (None) gets 0; a verifier that can judge none is neutral.
-    The released code of SpecEM averages raw logits and divides by their sum, which reverses the
-    ranking where logits are negative.
-    """
-    judged = [m for m in log_likelihoods if m is not None and m > -math.inf]
-    if not judged:
-        return [1 / len(log_likelihoods)] * len(log_likelihoods)
-    highest = max(judged)
-    powers = [0.0 if m is None else math.exp(m - highest) for m in log_likelihoods]
-    total = math.fsum(powers)
-    return [power / total for power in powers]
-
-
-def feedback(
-    weights: Sequence[float],
-    shares: Sequence[Sequence[float]],
-    drafted: Sequence[int],
-    step: float,
-) -> list[float]:
-    """The weights after a round's feedback (SpecEM, before the vote of the same round).
-
-    `drafted[i]` is the candidate that member i drafted. Member i wins against member k before
-    judge j where j gives i's draft at least the share of k's: `w_i * exp(step * wins_i / (K-1)^2)`,
-    renormalised. Members with the same draft win against each other.
-    """
-    others = [[j for j in range(len(drafted)) if j != i] for i in range(len(drafted))]
-    raised = []
-    for i, weight in enumerate(weights):
-        wins = sum(
-            shares[j][drafted[i]] >= shares[j][drafted[k]] for j in others[i] for k in others[i]
-        )
-        gain = wins / len(others[i]) ** 2 if others[i] else 1.0
-        raised.append(weight * math.exp(step * gain))
-    total = math.fsum(raised)
-    return [weight / total for weight in raised]
-
-
-def vote(
-    weights: Sequence[float], shares: Sequence[Sequence[float]], candidates: Sequence[Candidate]
-) -> tuple[int, str]:
-    """The winner and why. Notes each candidate's score; ties go to the draft of the member given
-    first."""
-    for c, candidate in enumerate(candidates):
-        candidate.score = math.fsum(w * row[c] for w, row in zip(weights, shares, strict=True))
-    scores = [candidate.score for candidate in candidates]
-    winner = scores.index(max(scores))
-    if len(scores) == 1:
-        return winner, "all drafts are the same"
-    if scores.count(scores[winner]) > 1:
-        return winner, "highest score, shared: the member given first"
-    return winner, "highest score"
 
 
 def _whole_tokens(member: Member, ids: Sequence[int], length: int) -> int:

@@ -66,7 +66,8 @@ class Candidate:
 
     `drafted_by` lists members by their place; `token_ids[j]` are the ids with which member j judges
     it, `log_likelihoods[j]` the mean log-probability that it gives them (None where there are
-    none), `shares[j]` the candidate's share of its vote; `score` is the weighted sum of the shares.
+    none, or one of them is impossible), `shares[j]` the candidate's share of its vote; `score` is
+    the weighted sum of the shares.
     """
 
     data: bytes
@@ -141,7 +142,8 @@ class EnsembleOutput:
         token_ids: for each member the ids of the response in its own vocabulary, end-of-text
             included where it was chosen and the member has one.
         finish_reason: "stop" (end of text), "length" (`max_new_tokens`, or the context of a member
-            is full) or "error" (only on the output that an error carries).
+            is full), "error" (on the output that an error carries), or None for a run that is not
+            over.
         rounds: the trace; `rounds.save(path)` writes it.
         usage: for each member what it did.
         seconds: wall time of the run, prompt included.
@@ -150,7 +152,7 @@ class EnsembleOutput:
 
     text: str
     token_ids: list[list[int]]
-    finish_reason: FinishReason
+    finish_reason: FinishReason | None
     rounds: Trace
     usage: list[MemberUsage]
     seconds: float

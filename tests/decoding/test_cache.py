@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from ensemble_decoding.cache import SegmentCache
-from ensemble_decoding.context import cache_argument
+from ensemble_decoding.cache import SegmentCache, cache_argument
 from tests.decoding.models_for_tests import ARCHITECTURES
 
 LAYERS, HEADS, DIM = 3, 2, 4

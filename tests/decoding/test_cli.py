@@ -49,7 +49,7 @@ def test_streamed_text_is_the_text(folders, capsys):
 
 
 def test_a_prompt_from_standard_input(folders, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT + "\n"))
     assert specem(folders) == 0
     assert capsys.readouterr().out == expected(folders, prompt=PROMPT).text + "\n"
 
@@ -89,6 +89,35 @@ def test_no_tokens_at_all(folders, capsys, tokens):
 def test_one_model(folders, capsys):
     assert main(["specem", "--model", folders[0], "--prompt", "a"]) == 2
     assert "--model must be given at least twice, got 1" in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["specem", "--prompt", "a"], "--model"),
+        (["specem", "--model", "a", "--model", "b", "--max-new-tokens", "many"], "'many'"),
+        (["specem", "--model", "a", "--beams", "4"], "--beams"),
+        (["conjure"], "'conjure'"),
+        ([], "command"),
+    ],
+)
+def test_arguments_that_are_none(capsys, arguments, message):
+    with pytest.raises(SystemExit) as error:
+        main(arguments)
+    assert error.value.code == 2
+    assert message in refused(capsys)
+
+
+def test_a_gated_model(folders, capsys, monkeypatch):
+    # What transformers raises, in two lines.
+    def gated(path, **options):
+        raise OSError(
+            "You are trying to access a gated repo.\nMake sure to have access to it at ..."
+        )
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", gated)
+    assert specem([folders[0], "google/gated"], "--prompt", "a") == 2
+    assert "trying to access a gated repo. Make sure" in refused(capsys)
 
 
 def test_a_model_that_does_not_exist(folders, capsys):

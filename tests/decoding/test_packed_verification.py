@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensemble_decoding.attention import NAME, no_mask, segment_attention_active
-from ensemble_decoding.cache import SegmentCache
-from ensemble_decoding.context import cache_argument
+from ensemble_decoding.cache import SegmentCache, cache_argument
 from tests.decoding.models_for_tests import ARCHITECTURES, WINDOW
 
 VOCABULARY = 60

@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache
 
 from ensemble_decoding import Member, SpecEM
-from ensemble_decoding.context import cache_argument
+from ensemble_decoding.cache import cache_argument
 from tests.decoding.members_for_tests import PROMPT, member, pass_counter, three_families
 from tests.decoding.models_for_tests import ARCHITECTURES, WINDOW
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
