@@ -39,11 +39,11 @@ $(INSTALLED): pyproject.toml setup.py
 		|| { echo "PYTHON=$(PYTHON) is too old: Python 3.11 or later is needed"; exit 1; }
 	@if [ -n "$(TORCH)" ] || ! $(PYTHON) -c 'import torch' 2>/dev/null; then \
 		echo "creating $(VENV) with $(or $(TORCH),$(DEFAULT_TORCH))"; \
-		$(PYTHON) -m venv $(VENV) && $(BIN)/pip install -q $(or $(TORCH),$(DEFAULT_TORCH)); \
+		$(PYTHON) -m venv $(VENV) && $(BIN)/pip install -qq $(or $(TORCH),$(DEFAULT_TORCH)); \
 	else \
 		echo "creating $(VENV) with the torch that $(PYTHON) has"; \
 		$(PYTHON) -m venv --system-site-packages $(VENV); \
 	fi
 	@echo "installing the package, editable"
-	@$(BIN)/pip install -q -e '.[decoding,dev]'
+	@$(BIN)/pip install -qq -e '.[decoding,dev]'
 	@touch $@
