@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test models lint format clean
+.PHONY: demo test models bench lint format clean
 
 demo: $(INSTALLED)
 	@$(BIN)/ensemble-decode demo
@@ -21,6 +21,9 @@ test: $(INSTALLED) models
 
 models: $(INSTALLED)
 	@$(BIN)/ensemble-decode models fetch
+
+bench: $(INSTALLED) models
+	$(BIN)/python -m benchmarks.loop
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # At most this many tokens beyond the draft's length to complete a character: four bytes are the
 # longest character, and its first one has been drafted.
 _COMPLETION_TOKENS = 3
+_BLOCK = 512
 
 
 class Draft(NamedTuple):
@@ -269,17 +270,32 @@ class DecodingContext:
     def _greedy(self, logits: Tensor, position: int) -> int:
         """The most probable id among text and end-of-text, the lowest on ties."""
         row = logits[: self.member.logits_size(logits)]
-        best, token = row.max(0)
-        if self.member.is_suppressed(int(token)):
-            best, token = row.index_fill(
-                0, self.member.suppressed_index(row.device), -torch.inf
-            ).max(0)
-        if not float(best) > -torch.inf:
+        token = first_maximum(row)
+        if self.member.is_suppressed(token):
+            row = row.index_fill(0, self.member.suppressed_index(row.device), -torch.inf)
+            token = first_maximum(row)
+        if not float(row[token]) > -torch.inf:
             raise self._no_distribution(position)
-        return int(token)
+        return token
 
     def _no_distribution(self, position: int) -> ValueError:
         return ValueError(
             f"member {self.member.name!r} gave logits with NaN, or with nothing but -inf, "
             f"after position {position}"
         )
+
+
+def first_maximum(row: Tensor) -> int:
+    """The first index of the maximum of `row [V]`, that of a NaN if there is one.
+
+    Block maxima first: they run at the speed of memory, argmax over a whole row of 262,144 takes
+    ten times as long.
+    """
+    whole = row.shape[0] // _BLOCK * _BLOCK
+    if not whole:
+        return int(row.argmax())
+    maxima = row[:whole].unflatten(0, (-1, _BLOCK)).amax(1)
+    if whole < row.shape[0]:
+        maxima = torch.cat([maxima, row[whole:].amax(0, keepdim=True)])
+    start = int(maxima.argmax()) * _BLOCK
+    return start + int(row[start : start + _BLOCK].argmax())

@@ -10,8 +10,9 @@ import torch
 from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
+from transformers.utils import logging
 
 from .demo_models import fetch
 from .member import Member
@@ -29,7 +30,8 @@ def run_demo(prompt: str | None, *, max_new_tokens: int) -> EnsembleOutput:
     """Fetches the models, answers the prompt live and says what each part of it cost."""
     console = Console(highlight=False)
     prompt = PROMPT if prompt is None else prompt
-    paths = fetch()
+    paths = fetch(report=console.print)
+    logging.disable_progress_bar()
     start = time.perf_counter()
     members = [
         Member.from_pretrained(path, name=name, dtype=torch.bfloat16)
@@ -130,7 +132,7 @@ def _speeds(output: EnsembleOutput, alone: Sequence[float]) -> Table:
 
 def _times(output: EnsembleOutput) -> Table:
     table = Table(
-        "",
+        Column("", no_wrap=True),
         "passes",
         "prompt",
         "drafted",
@@ -149,10 +151,12 @@ def _times(output: EnsembleOutput) -> Table:
             f"{usage.seconds:.2f}",
             f"{usage.seconds / total:.0%}",
         )
+    table.add_section()
     rest = total - sum(usage.seconds for usage in output.usage)
     table.add_row("outside of the models", "", "", "", "", f"{rest:.2f}", f"{rest / total:.0%}")
+    table.add_row("of all of it, in operators:")
     for operator in sorted({name for usage in output.usage for name in usage.operator_seconds}):
         seconds = sum(usage.operator_seconds.get(operator, 0.0) for usage in output.usage)
         share = f"{seconds / total:.0%}"
-        table.add_row(f"  of all: {operator}", "", "", "", "", f"{seconds:.2f}", share)
+        table.add_row(f"  {operator}", "", "", "", "", f"{seconds:.2f}", share)
     return table

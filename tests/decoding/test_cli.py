@@ -6,10 +6,19 @@ import subprocess
 import sys
 
 import pytest
+import transformers
+from packaging.version import Version
 
 from ensemble_decoding import Member, SpecEM, Trace
 from ensemble_decoding.cli import main
 from tests.decoding.members_for_tests import PROMPT, three_families
+
+# An older transformers rebuilds wrong tokenizers from GGUF files, so there they are refused.
+GGUF_REFUSED = (
+    "GGUF files need transformers 5.23"
+    if Version(transformers.__version__) < Version("5.23")
+    else None
+)
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +144,12 @@ def test_a_hub_id_that_does_not_exist(folders, capsys, monkeypatch):
 def test_a_broken_gguf_file(folders, capsys, tmp_path):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF but not really")
     assert specem([folders[0], str(tmp_path / "broken.gguf")], "--prompt", "a") == 2
-    assert "broken.gguf" in refused(capsys)
+    assert (GGUF_REFUSED or "broken.gguf") in refused(capsys)
 
 
 def test_a_gguf_file_that_is_not_there(folders, capsys, tmp_path):
     assert specem([folders[0], str(tmp_path / "none.gguf")], "--prompt", "a") == 2
-    assert "none.gguf" in refused(capsys)
+    assert (GGUF_REFUSED or "none.gguf") in refused(capsys)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import math
 
 import pytest
+import torch
 
 from ensemble_decoding import SpecEM
+from ensemble_decoding.context import first_maximum
 from tests.decoding.members_for_tests import PROMPT
 from tests.decoding.scripted_model import saying, scripted
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
@@ -184,3 +186,17 @@ def test_several_ends_of_text_count_together():
     member = type(member)(member.model, tokenizer, name="one")
     (round_,) = SpecEM([member]).generate(PROMPT).rounds
     assert round_.candidates[0].log_likelihoods[0] == pytest.approx(math.log(0.55), abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 7, 511, 512, 513, 1024, 1500])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_greedy_token_is_the_first_maximum(size, dtype):
+    generator = torch.Generator().manual_seed(size)
+    for _ in range(20):
+        # Few values, so that most maxima are tied.
+        row = torch.randint(-3, 4, (size,), generator=generator).to(dtype)
+        values = row.tolist()
+        assert first_maximum(row) == values.index(max(values))
+        spoiled = row.clone()
+        spoiled[size // 2] = torch.nan
+        assert first_maximum(spoiled) == size // 2
