@@ -29,6 +29,8 @@ def operator(name: str) -> Callable[..., Any]:
 
 def _define(schema: str, reference: Callable[..., Any], fake: Callable[..., Any]) -> None:
     name = schema.split("(", 1)[0]
+    # As with a native implementation, no gradient is recorded.
+    reference = torch.no_grad()(reference)
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"ensemble_kernels::{name}", fake, lib=_LIBRARY)

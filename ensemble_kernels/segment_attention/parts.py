@@ -23,10 +23,12 @@ class Part(NamedTuple):
 
 class Hidden(NamedTuple):
     """What is hidden from which row: `mask [T, first + last]` stands for the first `first` and
-    the last `last` slots of a view; every row sees the slots between them."""
+    the last `last` slots of a view; every row sees the slots between them. `bias` is the same as
+    -inf and 0, for the rows of each query head."""
 
     mask: Tensor
     first: int
+    bias: Tensor | None = None
 
     def spans(self, slots: int) -> list[tuple[slice, Tensor]]:
         last = self.mask.shape[1] - self.first
@@ -52,9 +54,12 @@ def hidden_mask(
     return ~visible
 
 
-def fused_part(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Part:
-    """Slots that every row sees, by PyTorch's fused CPU kernel, which keeps the scores of low
-    precision inputs in float32. The last dimension must be contiguous."""
+def fused_part(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float
+) -> Part:
+    """All slots, or those where `bias [G·T, n]` is 0 and not -inf, by PyTorch's fused CPU kernel,
+    which keeps the scores of low precision inputs in float32. The last dimension must be
+    contiguous and each row must see a slot; a hidden NaN gives NaN."""
     # The kernel divides its work by heads and blocks of 32 rows. One key head with few rows would
     # leave threads idle, so its rows are then spread over two heads that share the keys.
     heads, rows, size = query.shape
@@ -64,6 +69,7 @@ def fused_part(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Part:
         query.view(heads, spread, rows // spread, size),
         key.unsqueeze(1).expand(shared),
         value.unsqueeze(1).expand(shared),
+        attn_mask=None if bias is None else bias.view(1, spread, rows // spread, -1),
         scale=scale,
     )
     return Part(out.reshape(query.shape), lse.reshape(heads, rows, 1))
@@ -78,13 +84,13 @@ def masked_part(
     softcap: float | None,
 ) -> Part:
     """All slots but the hidden ones, by two matrix products in the dtype of the inputs."""
-    scores = torch.bmm(query, key.mT)
+    # Base 2 inside: PyTorch's exp takes a slow path for -inf and for results that underflow.
+    factor = scale * _LOG2_E if softcap is None else scale / softcap
+    scores = torch.baddbmm(query.new_empty(()), query, key.mT, beta=0, alpha=factor)
     if scores.dtype != torch.float64:
         scores = scores.float()
     if softcap is not None:
-        scores.mul_(scale / softcap).tanh_()
-    # Base 2 inside: PyTorch's exp takes a slow path for -inf and for results that underflow.
-    scores.mul_((scale if softcap is None else softcap) * _LOG2_E)
+        scores.tanh_().mul_(softcap * _LOG2_E)
     if hidden is not None:
         by_row = scores.unflatten(1, (-1, hidden.mask.shape[0]))
         for span, mask in hidden.spans(key.shape[1]):
@@ -124,5 +130,5 @@ def _product_without_hidden(weights: Tensor, value: Tensor, hidden: Hidden) -> T
 def merge(first: Part, second: Part) -> Part:
     """The slots of both parts together. At most one of a row's two parts may be empty."""
     share = torch.sigmoid(second.lse - first.lse)
-    out = torch.lerp(first.out.to(second.out.dtype), second.out, share)
+    out = torch.lerp(first.out.to(share.dtype), second.out.to(share.dtype), share)
     return Part(out, torch.logaddexp(first.lse, second.lse))

@@ -1,7 +1,7 @@
 """`segment_attention` in plain PyTorch.
 
-Most of the prefix is seen by every row and needs no mask. Only the near slots do: the rows' own,
-and the prefix slots at the edge of the window.
+Most of a long prefix is seen by every row and needs no mask. Only the near slots do: the rows'
+own, and the prefix slots at the edge of the window. The two parts are merged by their LSE.
 
 Floor: 2(P+T)·Hkv·D·b + 2T·Hq·D·b + 4·T·Hq bytes, 4·Hq·D·Σ visible FLOPs. The query rows of one
 key head are folded into one matrix, so each key is read once per key head.
@@ -9,8 +9,10 @@ key head are folded into one matrix, so each key is read once per key head.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +22,9 @@ from .._dispatch import check_contents
 from .parts import Hidden, Part, fused_part, hidden_mask, masked_part, merge
 
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
+# So many prefix slots at most are masked together with the rows' own, since one part is quicker
+# than two: no mask grows with the prefix.
+_NEAR_SLOTS = 512
 
 
 def segment_attention(
@@ -38,20 +43,24 @@ def segment_attention(
     plain_prefix = key.shape[2] - rows
     if check_contents(query.device.type):
         _check_contents(segment_offsets, prefix_length, rows, plain_prefix)
-    offsets = segment_offsets.expand(batch, -1)
     on_cpu = query.device.type == "cpu"
-    attend = _attend_views if on_cpu else _attend_positions
-    lengths = [
-        [default] * batch if given is None else given.tolist() if on_cpu else given
-        for given, default in ((prefix_length, plain_prefix), (key_start, 0))
-    ]
+    attend: Callable[..., Part | None] = _attend_views if on_cpu else _attend_positions
+    offsets = _per_row(segment_offsets.expand(batch, -1), on_cpu)
+    prefixes = [plain_prefix] * batch if prefix_length is None else _per_row(prefix_length, on_cpu)
+    firsts = [0] * batch if key_start is None else _per_row(key_start, on_cpu)
     parts = [
-        attend(query[b], key[b], value[b], row, prefix, first, scale, window, softcap)
-        for b, (row, prefix, first) in enumerate(
-            zip(offsets.tolist() if on_cpu else offsets, *lengths, strict=True)
+        attend(
+            *(query[b], key[b], value[b]),
+            *(offsets[b], prefixes[b], firsts[b]),
+            *(scale, window, softcap),
         )
+        for b in range(batch)
     ]
     return _assemble(query, parts)
+
+
+def _per_row(lengths: Tensor, read: bool) -> list[Any] | Tensor:
+    return lengths.tolist() if read else lengths
 
 
 def _assemble(query: Tensor, parts: list[Part | None]) -> tuple[Tensor, Tensor]:
@@ -92,28 +101,38 @@ def _attend_views(
         # Row r of its segment sees the prefix from slot prefix + r - window + 1 on.
         begin = min(max(begin, prefix - window + 1), prefix)
         edge = min(max(begin, prefix + longest - window), prefix)
+    if prefix - begin <= _NEAR_SLOTS:
+        edge = prefix
     hidden = _near_hidden(
         tuple(offsets),
         prefix - begin if edge > begin else 0,
         edge - begin,
-        window if edge > begin or (window is not None and longest > window) else None,
+        None if window is None or prefix - begin + longest <= window else window,
         max(first - prefix, 0),
+        query.shape[0] // key.shape[0],
+        query.dtype,
     )
     query = _fold(query[:, :rows], key.shape[0])
     key, value = key[:, begin : prefix + rows], value[:, begin : prefix + rows]
-    fusable = softcap is None and key.stride(-1) == 1 and value.stride(-1) == 1
-    if fusable and hidden is None:
-        return fused_part(query, key, value, scale)
-    if not fusable or edge == prefix or query.dtype not in _LOW_PRECISION:
+    if softcap is not None or key.stride(-1) != 1 or value.stride(-1) != 1 or first > prefix:
         return masked_part(query, key, value, hidden, scale, softcap)
-    # A matrix product of low precision would round the scores, so only near slots go that way,
-    # in float32.
+    if hidden is None:
+        return fused_part(query, key, value, None, scale)
     shared = slice(edge - begin, prefix - begin)
-    near_key, near_value = _without(key, shared).float(), _without(value, shared).float()
-    return merge(
-        fused_part(query, key[:, shared], value[:, shared], scale),
-        masked_part(query.float(), near_key, near_value, hidden, scale, softcap),
-    )
+    if shared.start == shared.stop:
+        return _near_part(query, key, value, hidden, scale)
+    near = _near_part(query, _without(key, shared), _without(value, shared), hidden, scale)
+    return merge(fused_part(query, key[:, shared], value[:, shared], None, scale), near)
+
+
+def _near_part(query: Tensor, key: Tensor, value: Tensor, hidden: Hidden, scale: float) -> Part:
+    part = fused_part(query, key, value, hidden.bias, scale)
+    if not bool(part.out.sum().isnan()):
+        return part
+    # NaN that a row does not see may have reached it, or it sees it: masking tells.
+    if query.dtype in _LOW_PRECISION:  # whose matrix product would round the scores
+        query, key, value = query.float(), key.float(), value.float()
+    return masked_part(query, key, value, hidden, scale, None)
 
 
 def _without(states: Tensor, slots: slice) -> Tensor:
@@ -153,22 +172,27 @@ def _fold(query: Tensor, key_heads: int) -> Tensor:
     return query.reshape(key_heads, heads // key_heads * rows, size).contiguous()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _near_hidden(
-    offsets: tuple[int, ...], distance: int, count: int, window: int | None, first: int
+    offsets: tuple[int, ...],
+    distance: int,
+    count: int,
+    window: int | None,
+    first: int,
+    group: int,
+    dtype: torch.dtype,
 ) -> Hidden | None:
     """What is hidden among the `count` prefix slots that begin `distance` before the rows' own,
     and those; None if nothing is. Slots count from the end of the prefix, so that one mask
     serves all layers and, while the window slides, all rounds of the same shape."""
     row_start = torch.tensor([a for a, b in pairwise(offsets) for _ in range(a, b)], device="cpu")
-    slots = torch.cat(
-        [
-            torch.arange(-distance, count - distance, device="cpu"),
-            torch.arange(offsets[-1], device="cpu"),
-        ]
-    )
+    edge = torch.arange(-distance, count - distance, device="cpu")
+    slots = torch.cat([edge, torch.arange(offsets[-1], device="cpu")])
     mask = hidden_mask(slots, row_start, 0, window, first or -distance)
-    return Hidden(mask, count) if bool(mask.any()) else None
+    if not bool(mask.any()):
+        return None
+    bias = torch.zeros(mask.shape, dtype=dtype, device="cpu").masked_fill_(mask, -torch.inf)
+    return Hidden(mask, count, bias.repeat(group, 1))
 
 
 def _check_contents(

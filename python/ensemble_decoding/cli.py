@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_specem(commands)
     demo = commands.add_parser("demo", help="two small real models answer together, round by round")
     demo.add_argument("--prompt", help="another prompt than the demo's own")
-    demo.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
+    demo.add_argument("--max-new-tokens", type=int, default=50, metavar="N")
     demo.set_defaults(run=_demo)
     models = commands.add_parser("models", help="the small real models of the demo and the tests")
     actions = models.add_subparsers(required=True, metavar="action")

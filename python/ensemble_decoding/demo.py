@@ -19,10 +19,7 @@ from .member import Member
 from .specem import SpecEM
 from .trace import EnsembleOutput, Round
 
-PROMPT = (
-    "Question: Why does the moon shine at night, and why does its shape change "
-    "during a month?\nAnswer:"
-)
+PROMPT = "Question: Why is the sky blue?\nAnswer:"
 _COLORS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 
 
@@ -116,7 +113,12 @@ def _tokens_per_second_alone(member: Member, prompt: str, max_new_tokens: int) -
     start = time.perf_counter()
     generate: Any = member.model.generate
     out = generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False
+        ids,
+        attention_mask=torch.ones_like(ids),
+        # Past an early end of text, so that the speed is measured over as many tokens.
+        min_new_tokens=max_new_tokens,
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
     )
     return (out.shape[1] - ids.shape[1]) / (time.perf_counter() - start)
 
@@ -153,8 +155,8 @@ def _times(output: EnsembleOutput) -> Table:
         )
     table.add_section()
     rest = total - sum(usage.seconds for usage in output.usage)
-    table.add_row("outside of the models", "", "", "", "", f"{rest:.2f}", f"{rest / total:.0%}")
-    table.add_row("of all of it, in operators:")
+    table.add_row("outside of models", "", "", "", "", f"{rest:.2f}", f"{rest / total:.0%}")
+    table.add_row("of all, in:")
     for operator in sorted({name for usage in output.usage for name in usage.operator_seconds}):
         seconds = sum(usage.operator_seconds.get(operator, 0.0) for usage in output.usage)
         share = f"{seconds / total:.0%}"

@@ -1,0 +1,111 @@
+import math
+
+import pytest
+import torch
+
+from ensemble_kernels import segment_attention
+
+from .allocations import LargestResult
+from .attention_strategies import int32, pack
+
+NAN = math.nan
+
+# NaN, padding, nothing to see
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_a_seen_nan_propagates(which, dtype):
+    lengths, prefix = [3, 3], 9
+    for slot, rows in ((0, range(6)), (prefix + 1, [1, 2]), (prefix + 5, [5])):
+        query, key, value, offsets = pack(lengths, prefix, dtype=dtype)
+        (key if which == "key" else value)[0, 1, slot] = NAN
+        out = segment_attention(query, key, value, offsets)
+        assert not out[0, :2].isnan().any()
+        assert out[0, 2:].isnan().any(-1).any(0).nonzero()[:, 0].tolist() == list(rows)
+
+
+def test_padding_rows_and_empty_packs():
+    query, key, value, _ = pack([6])
+    for offsets, real in (([0, 2, 4], 4), ([0], 0), ([0, 0, 0], 0), ([0, 0, 6, 6], 6)):
+        out, lse = segment_attention(query, key, value, int32(offsets), return_lse=True)
+        assert torch.equal(out[:, :, real:], torch.zeros_like(out[:, :, real:]))
+        assert (lse[:, :, real:] == -math.inf).all()
+        assert lse[:, :, :real].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("hidden", [0.0, NAN])
+def test_a_row_that_sees_nothing_is_zero(hidden, dtype):
+    query, key, value, offsets = pack([2, 2], 3, dtype=dtype)
+    key[:, :, :5], value[:, :, :5] = hidden, hidden
+    out, lse = segment_attention(query, key, value, offsets, key_start=int32([5]), return_lse=True)
+    assert out[0, :, :2].count_nonzero() == 0
+    assert (lse[0, :, :2] == -math.inf).all()
+    assert lse[0, :, 2:].isfinite().all()
+
+
+# How it is done
+
+
+@pytest.mark.parametrize("window", [None, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_prefix_keys_are_not_copied(dtype, window):
+    prefix, rows, size = 2000, 6, 64
+    query, key, value, offsets = pack([2, 4], prefix, 3, 1, size, dtype)
+    with LargestResult(query, key, value) as allocated:
+        segment_attention(query, key, value, offsets, window=window, backend="reference")
+    assert allocated.elements <= 3 * rows * (
+        prefix + rows
+    )  # the scores; the keys are 3.5 times that
+
+
+# Bad input
+
+QUERY, KEY, VALUE, OFFSETS = pack([2, 2], 3)
+BAD = {
+    "query list": (TypeError, {"query": [1]}, "query must be a Tensor, got list"),
+    "query 3d": (ValueError, {"query": QUERY[0]}, "query must have 4 dimensions, got 3"),
+    "int query": (TypeError, {"query": QUERY.int()}, "query must be of dtype .*, got int32"),
+    "key dtype": (TypeError, {"key": KEY.float()}, "key must be of dtype float64, got float32"),
+    "key size": (ValueError, {"key": KEY[..., :4]}, r"key must have shape \[1, 2, 7, 8\], got"),
+    "value slots": (
+        ValueError,
+        {"value": VALUE[:, :, 1:]},
+        r"value must have shape \[1, 2, 7, 8\]",
+    ),
+    "heads": (ValueError, {"query": QUERY[:, :3]}, r"multiple of the heads.*\[1, 3, 4, 8\]"),
+    "slots": (
+        ValueError,
+        {"key": KEY[:, :, :3], "value": VALUE[:, :, :3]},
+        "a slot for each of the 4 query rows, got 3",
+    ),
+    "offsets int64": (TypeError, {"segment_offsets": OFFSETS.long()}, "int32, got int64"),
+    "offsets empty": (ValueError, {"segment_offsets": OFFSETS[:0]}, "at least one offset"),
+    "offsets batch": (
+        ValueError,
+        {"segment_offsets": OFFSETS.expand(2, 3)},
+        r"segment_offsets must have shape \[1, 3\], got \[2, 3\]",
+    ),
+    "offsets start": (ValueError, {"segment_offsets": int32([1, 4])}, "start at 0, got 1"),
+    "offsets fall": (ValueError, {"segment_offsets": int32([0, 3, 2])}, r"got \[0, 3, 2\]"),
+    "offsets end": (ValueError, {"segment_offsets": int32([0, 5])}, "at or before 4, got 5"),
+    "prefix int": (ValueError, {"prefix_length": 4}, "from 0 to S - T = 3, got 4"),
+    "prefix negative": (ValueError, {"prefix_length": -1}, "from 0 to S - T = 3, got -1"),
+    "prefix float": (TypeError, {"prefix_length": 1.0}, "prefix_length must be an int.*got float"),
+    "prefix tensor": (ValueError, {"prefix_length": int32([4])}, "from 0 to S - T = 3, got 4"),
+    "prefix shape": (ValueError, {"prefix_length": int32([1, 1])}, r"shape \[1\], got \[2\]"),
+    "start list": (TypeError, {"key_start": [0]}, "key_start must be a Tensor, got list"),
+    "window": (ValueError, {"window": 0}, "window must be at least 1, got 0"),
+    "window float": (TypeError, {"window": 2.0}, "window must be an int or None, got float"),
+    "softcap": (ValueError, {"softcap": 0.0}, "softcap must be positive and finite, got 0.0"),
+    "backend": (ValueError, {"backend": "cudnn"}, "backend must be None or one of"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    error, given, message = BAD[name]
+    arguments = {"query": QUERY, "key": KEY, "value": VALUE, "segment_offsets": OFFSETS}
+    with pytest.raises(error, match=message):
+        segment_attention(**{**arguments, **given})
