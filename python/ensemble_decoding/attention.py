@@ -17,12 +17,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.utils import logging
 
 from ensemble_kernels import segment_attention
 
+from .cache import SegmentCache, cache_argument
 from .trace import OperatorClock
 
 NAME = "ensemble_segments"
+_HARMLESS = {"position_ids", "cache_position"}
 
 _sdpa_attention = AttentionInterface()["sdpa"]
 _sdpa_mask = AttentionMaskInterface()["sdpa"]
@@ -61,6 +64,10 @@ def _attention(
             softcap=softcap,
             **kwargs,
         )
+    # What else there may be (attention sinks, a position bias) would be left out without a word.
+    for name, argument in kwargs.items():
+        if isinstance(argument, Tensor) and name not in _HARMLESS:
+            raise ValueError(f"segment attention does not know the argument {name!r}")
     if query.shape[2] == 1 and softcap is None:
         out = _one_token_attention(query, key, value, scaling, sliding_window)
     else:
@@ -109,12 +116,50 @@ def segment_attention_active(model: PreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def check_attention_switch(model: PreTrainedModel) -> None:
-    """Raises ValueError if the model does not take its attention from the attention interface."""
-    with segment_attention_active(model):
-        switched = model.config._attn_implementation == NAME
-    if not switched:
+class _CallCounter(OperatorClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def add(self, operator: str, seconds: float) -> None:
+        self.calls += 1
+
+
+def check_attention(model: PreTrainedModel, num_layers: int) -> None:
+    """Feeds two candidates of one token to the model, and raises ValueError unless every layer
+    sends them through segment attention, with nothing that it does not know."""
+    name, counter = type(model).__name__, _CallCounter()
+    tokens = torch.zeros(1, 2, dtype=torch.int64, device=model.device)
+    offsets = torch.tensor([0, 1, 2], dtype=torch.int32, device=model.device)
+    with _quiet(), segment_attention_active(model), torch.no_grad():
+        if model.config._attn_implementation == NAME:
+            try:
+                model(
+                    input_ids=tokens,
+                    position_ids=torch.zeros_like(tokens),
+                    attention_mask=no_mask(model.device),
+                    segment_offsets=offsets,
+                    operator_clock=counter,
+                    use_cache=True,
+                    **{cache_argument(model): SegmentCache(num_layers)},
+                )
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise ValueError(
+                    f"model cannot decode in segments: {name}: {' '.join(str(error).split())}"
+                ) from error
+    if counter.calls != num_layers:
         raise ValueError(
-            f"model must take its attention from transformers' attention interface, "
-            f"{type(model).__name__} does not"
+            f"model must take the attention of all its {num_layers} layers from transformers' "
+            f"attention interface, {name} does in {counter.calls}"
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Holds back what transformers logs about a switch that the check then reports itself."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

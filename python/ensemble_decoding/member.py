@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .attention import check_attention_switch
+from .attention import check_attention
 from .context import DecodingContext
 from .gguf_models import load_gguf
 from .text import TextEncoder
@@ -65,8 +65,8 @@ class Member:
         self.name = name or _model_name(model)
         config = model.config.get_text_config(decoder=True)
         _check_layers(config, type(model).__name__)
-        check_attention_switch(model)
         self.num_layers: int = config.num_hidden_layers
+        check_attention(model, self.num_layers)
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
         self.end_of_text_ids = _end_of_text_ids(model, tokenizer)
         self.table = TokenTable.from_tokenizer(

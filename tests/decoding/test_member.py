@@ -8,9 +8,15 @@ from transformers import (
     AutoModelForCausalLM,
     BertConfig,
     BertForMaskedLM,
+    BloomConfig,
+    BloomForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
     Lfm2Config,
     MambaConfig,
     MambaForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -84,6 +90,22 @@ def test_a_run_ends_where_a_members_context_is_full():
     assert list(run)
     assert run.output.finish_reason in ("length", "stop")
     assert all(len(context.ids) <= other.context_length for context in run.contexts)
+
+
+def test_models_whose_attention_is_not_ours_to_choose_are_refused():
+    tokenizer = byte_level_tokenizer()
+    shape = {"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sinks = GptOssConfig(
+        **shape, intermediate_size=32, num_key_value_heads=2, head_dim=8, num_local_experts=2
+    )
+    with pytest.raises(ValueError, match=r"GptOssForCausalLM: .* the argument 's_aux'"):
+        Member(GptOssForCausalLM(sinks).float(), tokenizer)
+    own = BloomConfig(vocab_size=600, hidden_size=32, n_layer=2, n_head=4)
+    with pytest.raises(ValueError, match=r"all its 2 layers .* BloomForCausalLM does in 0"):
+        Member(BloomForCausalLM(own), tokenizer)
+    partly = StableLmConfig(**shape, intermediate_size=32, num_key_value_heads=4)
+    with pytest.raises(ValueError, match="StableLmForCausalLM"):
+        Member(StableLmForCausalLM(partly), tokenizer)
 
 
 MAMBA = MambaConfig(vocab_size=600, hidden_size=16, num_hidden_layers=1, state_size=4)
