@@ -52,6 +52,11 @@ class SegmentCache(Cache):
         return 0 if self.storage is None else self.storage.shape[-2]
 
     @property
+    def memory_bytes(self) -> int:
+        """Bytes of the storage."""
+        return 0 if self.storage is None else self.storage.nbytes
+
+    @property
     def length(self) -> int:
         """Committed and staged slots."""
         return max(layer.length for layer in self._segment_layers)

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from .member import Member
     from .specem import SpecEMRun
 
+_GENERATION = (
+    "max_new_tokens",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "stop_strings",
+)
 _EXTRA_MODULES = ("transformers", "tokenizers", "rich", "gguf", "accelerate", "safetensors")
 
 
@@ -78,9 +89,14 @@ def _add_specem(commands: Any) -> None:
     )
     add("--prompt", help="the prompt as text")
     add("--messages", type=Path, metavar="FILE", help="a JSON list of {role, content} objects")
-    add("--max-new-tokens", type=int, default=256, metavar="N", help="in the first model's tokens")
+    add("--verifier", action="append", default=[], help="a further model that only judges")
     add("--segment-length", type=int, default=10, metavar="L", help="tokens that each model drafts")
+    add("--segment-boundary", default="character", help="character, or word: drop partial words")
     add("--learning-rate", type=float, default=1.0, metavar="R", help="0 keeps the weights equal")
+    add("--feedback", default="wins", help="wins, score or none")
+    add("--score", default="logprob", help="logprob, or logit as in the released code")
+    add("--exit-threshold", type=float, metavar="X", help="a member under X/K leaves the run")
+    _add_generation(specem)
     add("--dtype", default="auto", help="dtype of the weights, for example bfloat16")
     add("--device", help="where the models are put, for example cuda:0")
     add("--stream", action="store_true", help="print the text as it is committed")
@@ -89,22 +105,44 @@ def _add_specem(commands: Any) -> None:
     specem.set_defaults(run=_specem)
 
 
+def _add_generation(command: argparse.ArgumentParser) -> None:
+    """Options under Hugging Face's names; what is not given is not handed on."""
+    group = command.add_argument_group("generation")
+    add = partial(group.add_argument, default=argparse.SUPPRESS)
+    add("--max-new-tokens", type=int, metavar="N", help="in the first model's tokens (256)")
+    add("--do-sample", action="store_true", help="draft by chance instead of greedily")
+    for name, kind in (("temperature", float), ("top-k", int), ("top-p", float), ("min-p", float)):
+        add(f"--{name}", type=kind, metavar="X", help="with --do-sample")
+    add("--repetition-penalty", type=float, metavar="X")
+    add("--seed", type=int, metavar="N", help="the same seed gives the same text")
+    add("--stop", dest="stop_strings", action="append", metavar="TEXT", help="end behind this text")
+
+
 def _specem(options: argparse.Namespace) -> int:
     if len(options.model) < 2:
         raise ValueError(f"--model must be given at least twice, got {len(options.model)}")
     request = _read_request(options)
     if options.trace is not None and not options.trace.absolute().parent.is_dir():
         raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
+    generation = {name: vars(options)[name] for name in _GENERATION if name in options}
     # Before the models are loaded, which takes a while.
     from .generation import check_request
+    from .options import GenerationOptions
     from .specem import SpecEM
 
     check_request(**request)
-    members = [_load_member(name, options) for name in options.model]
+    GenerationOptions.resolve(generation)
     method = SpecEM(
-        members, segment_length=options.segment_length, learning_rate=options.learning_rate
+        [_load_member(name, options) for name in options.model],
+        verifiers=[_load_member(name, options) for name in options.verifier],
+        segment_length=options.segment_length,
+        segment_boundary=options.segment_boundary,
+        learning_rate=options.learning_rate,
+        feedback=None if options.feedback == "none" else options.feedback,
+        score=options.score,
+        exit_threshold=options.exit_threshold,
     )
-    return _decode(method.stream(**request), options)
+    return _decode(method.stream(**request, **generation), options)
 
 
 def _decode(run: SpecEMRun, options: argparse.Namespace) -> int:
@@ -137,15 +175,19 @@ def _summary(run: SpecEMRun) -> str:
         f"{name} {sum(j in r.candidates[r.winner].drafted_by for r in output.rounds)}"
         for j, name in enumerate(output.rounds.members)
     )
+    memory = ", ".join(
+        f"{usage.member} {(usage.model_bytes + usage.cache_bytes) / 1e9:.2f} GB"
+        for usage in output.usage
+    )
     return (
         f"{tokens} tokens in {output.seconds:.1f} s ({tokens / max(output.seconds, 1e-9):.1f} "
-        f"tokens/s), {len(output.rounds)} rounds; won: {wins}; finished: {output.finish_reason}"
+        f"tokens/s), {len(output.rounds)} rounds; won: {wins}; memory: {memory}; "
+        f"finished: {output.finish_reason}"
     )
 
 
 def _read_request(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `generate`; the prompt from whichever of the three places has it."""
-    limit = {"max_new_tokens": options.max_new_tokens}
+    """The prompt or the messages, from whichever of the three places has them."""
     if options.prompt is not None and options.messages is not None:
         raise ValueError("--prompt and --messages exclude each other, got both")
     if options.messages is not None:
@@ -153,13 +195,13 @@ def _read_request(options: argparse.Namespace) -> dict[str, Any]:
             messages = json.loads(options.messages.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"--messages must be JSON, got {options.messages}: {error}") from error
-        return {"messages": messages, **limit}
+        return {"messages": messages}
     if options.prompt is not None:
-        return {"prompt": options.prompt, **limit}
+        return {"prompt": options.prompt}
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError("a prompt must come from --prompt, --messages or standard input, got none")
     # The newline that ends the last line, as `echo` writes it, is not the prompt's.
-    return {"prompt": sys.stdin.read().removesuffix("\n"), **limit}
+    return {"prompt": sys.stdin.read().removesuffix("\n")}
 
 
 def _load_member(name: str, options: argparse.Namespace) -> Member:

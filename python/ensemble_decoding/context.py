@@ -17,6 +17,8 @@ from ensemble_kernels import token_statistics
 
 from .attention import no_mask
 from .cache import SegmentCache, cache_argument
+from .drafts import Draft
+from .sampling import TokenChooser
 from .text import complete_prefix
 from .trace import MemberUsage, OperatorClock
 
@@ -26,15 +28,6 @@ if TYPE_CHECKING:
 # At most this many tokens beyond the draft's length to complete a character: four bytes are the
 # longest character, and its first one has been drafted.
 _COMPLETION_TOKENS = 3
-_BLOCK = 512
-
-
-class Draft(NamedTuple):
-    """A drafted segment: `ids`, end-of-text included if `ended`, and the bytes they spell."""
-
-    ids: list[int]
-    data: bytes
-    ended: bool
 
 
 class Position(NamedTuple):
@@ -45,11 +38,27 @@ class Position(NamedTuple):
     logsumexp: float
 
 
+class Snapshot(NamedTuple):
+    """What `DecodingContext.restore` needs."""
+
+    length: int
+    position: Position | None
+
+
+class Judgement(NamedTuple):
+    """What a member says of a candidate's tokens: their log-probabilities, and their logits."""
+
+    log_probabilities: list[float]
+    logits: list[float]
+
+
 class DecodingContext:
     """One member's state in one run. Everything before `position` is committed."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, chooser: TokenChooser | None = None) -> None:
         self.member = member
+        self.chooser = chooser or TokenChooser()
+        self.retired = False
         self.cache = SegmentCache(member.num_layers)
         self.ids: list[int] = []
         self.prompt_length = 0
@@ -73,8 +82,10 @@ class DecodingContext:
         return None if limit is None else limit - len(self.ids)
 
     def finished_usage(self) -> MemberUsage:
-        """The usage so far, operators included."""
+        """The usage so far, operators and memory included."""
         self.usage.operator_seconds = dict(self._clock.seconds)
+        self.usage.model_bytes = self.member.memory_bytes
+        self.usage.cache_bytes = max(self.usage.cache_bytes, self.cache.memory_bytes)
         return self.usage
 
     def prefill(self, prompt_ids: Sequence[int]) -> None:
@@ -86,16 +97,26 @@ class DecodingContext:
         self.prompt_length = len(self.ids)
         self._position = self._packed = None
         tokens = torch.tensor([self.ids], device=self.member.device)
-        logits = self._forward(tokens, logits_to_keep=1)
+        logits = self._forward(tokens, logits_to_keep=1, **self._prefill_segments())
         self.usage.prompt_tokens += len(self.ids)
         self.cache.commit()
         _, logsumexp = self._statistics(logits, tokens[0, -1:], [len(self.ids) - 1])
         self._position = Position(len(self.ids), logits[0], logsumexp[0])
 
+    def _prefill_segments(self) -> dict[str, Tensor]:
+        """SDPA reads a prompt fastest; where it cannot (a soft-cap), the prompt is one segment."""
+        if not self.member.has_softcap:
+            return {}
+        device, length = self.member.device, len(self.ids)
+        return {
+            "position_ids": torch.arange(length, device=device)[None],
+            "segment_offsets": torch.tensor([0, length], dtype=torch.int32, device=device),
+        }
+
     def draft(self, length: int, pending: bytes = b"") -> Draft:
-        """Drafts greedily up to `length` tokens after the committed ones, fewer where the text
-        ends, and up to three more to complete a character, of which the committed text may hold
-        the first bytes (`pending`). Leaves the context as it was."""
+        """Drafts up to `length` tokens after the committed ones, fewer where the text ends, and up
+        to three more to complete a character, of which the committed text may hold the first bytes
+        (`pending`). Leaves the context as it was."""
         position = self._committed_position()
         most = length + _COMPLETION_TOKENS
         if self.room is not None:
@@ -103,7 +124,7 @@ class DecodingContext:
         logits, data, ids = position.logits, b"", list[int]()
         complete = 0
         while True:
-            token = self._greedy(logits, position.length + len(ids))
+            token = self._choose(logits, ids)
             ids.append(token)
             if self.member.is_end_of_text(token):
                 break
@@ -124,11 +145,11 @@ class DecodingContext:
             data = self.member.table.spell(ids)
         return Draft(ids, data, ended)
 
-    def verify(self, candidates: Sequence[Sequence[int]]) -> list[list[float]]:
+    def verify(self, candidates: Sequence[Sequence[int]]) -> list[Judgement]:
         """Scores all candidates in one packed pass behind the committed ids.
 
-        Returns for each candidate the log-probability of each of its tokens; that of end-of-text
-        is of all the member's end-of-text ids together. The pass stays staged for `commit`.
+        Returns for each candidate what the member says of each of its tokens; for end-of-text
+        that is of all its end-of-text ids together. The pass stays staged for `commit`.
         """
         position = self._committed_position()
         packed = [list(candidate) for candidate in candidates]
@@ -137,7 +158,7 @@ class DecodingContext:
             starts.append(starts[-1] + len(ids))
         if starts[-1] == 0:
             self._packed = (packed, starts, position.logits[None, :0], [])
-            return [[] for _ in packed]
+            return [Judgement([], []) for _ in packed]
         device = self.member.device
         tokens = torch.tensor([[token for ids in packed for token in ids]], device=device)
         positions = torch.tensor(
@@ -151,26 +172,30 @@ class DecodingContext:
         targets = torch.cat([tokens[0, 1:], tokens[0, :1]])
         logprob, logsumexp = self._statistics(logits, targets, positions[0].tolist())
         self._packed = (packed, starts, logits, logsumexp)
-        scores = []
+        judgements = []
         for ids, start in zip(packed, starts, strict=False):
-            scores.append(
-                [
-                    self._score(
-                        token,
-                        position.logits if i == 0 else logits[start + i - 1],
-                        position.logsumexp if i == 0 else logsumexp[start + i - 1],
-                        None if i == 0 else logprob[start + i - 1],
-                    )
-                    for i, token in enumerate(ids)
-                ]
-            )
-        return scores
+            judgement = Judgement([], [])
+            for i, token in enumerate(ids):
+                row = position.logits if i == 0 else logits[start + i - 1]
+                total = position.logsumexp if i == 0 else logsumexp[start + i - 1]
+                if i and not self.member.is_end_of_text(token):
+                    log_probability = logprob[start + i - 1]
+                else:
+                    log_probability = self._logit(row, token) - total
+                judgement.log_probabilities.append(log_probability)
+                judgement.logits.append(log_probability + total)
+            judgements.append(judgement)
+        return judgements
 
-    def commit(self, candidate: int, count: int) -> None:
-        """Makes the first `count` tokens of a verified candidate the committed ones.
+    def commit(self, candidate: int, count: int, ids: Sequence[int]) -> None:
+        """Makes the first `count` of a verified candidate's `ids` committed ones.
 
-        Their keys and values and the logits of the last of them are those of the packed pass.
+        Their keys and values and the logits of the last of them are those of the packed pass; a
+        retired context only notes the ids.
         """
+        if self.retired:
+            self.ids += ids[:count]
+            return
         if self._packed is None:
             raise RuntimeError("commit needs candidates that were verified after the last commit")
         packed, starts, logits, logsumexp = self._packed
@@ -181,23 +206,29 @@ class DecodingContext:
             self._position = Position(len(self.ids), logits[last].clone(), logsumexp[last])
         self._packed = None
 
-    def snapshot(self) -> Position:
+    def snapshot(self) -> Snapshot:
         """Where the context stands, for `restore`."""
-        return self._committed_position()
+        return Snapshot(len(self.ids), self._position)
 
-    def restore(self, position: Position) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Goes back to a snapshot taken since the last prefill. Commits only write behind it, so
         whatever happened since then is undone by forgetting it."""
-        self.cache.rollback()
-        self.cache.truncate(position.length)
-        del self.ids[position.length :]
-        self._position = position
+        if not self.retired:
+            self.cache.rollback()
+            self.cache.truncate(snapshot.length)
+        del self.ids[snapshot.length :]
+        self._position = snapshot.position
         self._packed = None
 
     def release(self) -> None:
-        """Gives the cache's memory back."""
+        """Gives the cache's memory back; `prefill` starts anew."""
         self.cache = SegmentCache(self.member.num_layers)
         self._position = self._packed = None
+
+    def retire(self) -> None:
+        """The member takes no further part in the run: only its ids may still grow."""
+        self.release()
+        self.retired = True
 
     def _committed_position(self) -> Position:
         if self._position is None:
@@ -259,23 +290,23 @@ class DecodingContext:
                 raise self._no_distribution(position)
         return fields[0], fields[1]
 
-    def _score(self, token: int, logits: Tensor, logsumexp: float, logprob: float | None) -> float:
+    def _logit(self, row: Tensor, token: int) -> float:
         if self.member.is_end_of_text(token):
-            together = logits[list(self.member.end_of_text_ids)].float().logsumexp(0)
-            return float(together) - logsumexp
-        if logprob is None:
-            return float(logits[token]) - logsumexp
-        return logprob
+            return float(row[list(self.member.end_of_text_ids)].float().logsumexp(0))
+        return float(row[token])
 
-    def _greedy(self, logits: Tensor, position: int) -> int:
-        """The most probable id among text and end-of-text, the lowest on ties."""
+    def _choose(self, logits: Tensor, drafted: Sequence[int]) -> int:
+        """The next token among text and end-of-text."""
         row = logits[: self.member.logits_size(logits)]
-        token = first_maximum(row)
-        if self.member.is_suppressed(token):
-            row = row.index_fill(0, self.member.suppressed_index(row.device), -torch.inf)
-            token = first_maximum(row)
-        if not float(row[token]) > -torch.inf:
-            raise self._no_distribution(position)
+        ids = [*self.ids, *drafted] if self.chooser.processors else self.ids
+        place = len(self.ids) - self.prompt_length + len(drafted)
+        # A greedy choice is seldom a suppressed id, so it is made first and mended where it is one.
+        token = -1 if self.chooser.reads_suppressed else self.chooser.choose(row, ids, place)
+        if token < 0 or self.member.is_suppressed(token):
+            allowed = row.index_fill(0, self.member.suppressed_index(row.device), -torch.inf)
+            token = self.chooser.choose(allowed, ids, place)
+        if not float(row[token]) > -torch.inf or self.member.is_suppressed(token):
+            raise self._no_distribution(len(self.ids) + len(drafted))
         return token
 
     def _no_distribution(self, position: int) -> ValueError:
@@ -283,19 +314,3 @@ class DecodingContext:
             f"member {self.member.name!r} gave logits with NaN, or with nothing but -inf, "
             f"after position {position}"
         )
-
-
-def first_maximum(row: Tensor) -> int:
-    """The first index of the maximum of `row [V]`, that of a NaN if there is one.
-
-    Block maxima first: they run at the speed of memory, argmax over a whole row of 262,144 takes
-    ten times as long.
-    """
-    whole = row.shape[0] // _BLOCK * _BLOCK
-    if not whole:
-        return int(row.argmax())
-    maxima = row[:whole].unflatten(0, (-1, _BLOCK)).amax(1)
-    if whole < row.shape[0]:
-        maxima = torch.cat([maxima, row[whole:].amax(0, keepdim=True)])
-    start = int(maxima.argmax()) * _BLOCK
-    return start + int(row[start : start + _BLOCK].argmax())

@@ -6,13 +6,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from .attention import segment_attention_active
-from .context import DecodingContext, Position
+from .context import Snapshot
 from .member import Member, Messages
+from .options import GenerationOptions
+from .stopping import Ending, StopRules
+from .streaming import StreamerFeed
 from .text import CharacterDecoder
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
+from .workers import each_in_turn_or_at_once
 
 _Result = TypeVar("_Result")
 
@@ -33,20 +38,23 @@ class DecodingRun(ABC):
 
     def __init__(
         self,
-        contexts: Sequence[DecodingContext],
+        members: Sequence[Member],
         prompts: Sequence[Sequence[int]],
         trace: Trace,
-        max_new_tokens: int,
+        options: GenerationOptions,
     ) -> None:
-        self.contexts = list(contexts)
+        self.contexts = [member.new_context(options.chooser()) for member in members]
         self.trace = trace
-        self.max_new_tokens = max_new_tokens
+        self.options = options
         self.finish_reason: FinishReason | None = None
+        self._stop_rules = StopRules(members, options.stop_strings, options.stopping_criteria)
+        self._streamer = StreamerFeed(options.streamer, members[0])
         self.data = b""
         self._prompts = prompts
+        self._workers = [member.worker for member in members]
         self._decoder = CharacterDecoder()
         self._text: list[str] = []
-        self.unspelled = [b"" for _ in contexts]
+        self.unspelled = [b"" for _ in members]
         self._seconds = 0.0
         self._rounds = self._run()
 
@@ -84,33 +92,56 @@ class DecodingRun(ABC):
         """Tokens of the first member that may still be committed. A round counts for at least
         one, also if the first member has no token for anything in it."""
         counted = max(len(self.contexts[0].response_ids), len(self.trace))
-        return self.max_new_tokens - counted
+        return self.options.max_new_tokens - counted
 
     @abstractmethod
     def _round(self) -> tuple[Round, bytes] | None:
         """Decodes one round and commits it in every context; returns its trace and the bytes that
         it adds to the response. None if the context of a member has no room for another round."""
 
+    def _ending(self, data: bytes, ended: bool, token_ids: Sequence[Sequence[int]]) -> Ending:
+        """What of a segment is to be committed."""
+        return self._stop_rules.ending(
+            data,
+            ended,
+            token_ids,
+            response=self.data,
+            pending=self.pending,
+            first_ids=self.contexts[0].ids,
+            remaining=self.remaining,
+        )
+
+    def _each(
+        self, task: Callable[[int], _Result], members: Sequence[int] | None = None
+    ) -> list[_Result]:
+        """`task(j)` for each member j, at the same time on different devices."""
+        chosen = range(len(self.contexts)) if members is None else members
+        return each_in_turn_or_at_once(
+            [partial(task, j) for j in chosen], [self._workers[j] for j in chosen]
+        )
+
     def _run(self) -> Generator[StreamedText, None, None]:
         with ExitStack() as stack:
+            stack.callback(self._streamer.end)
             for context in self.contexts:
                 stack.enter_context(segment_attention_active(context.member.model))
             start = time.perf_counter()
-            self._guarded(self._prefill, "reading the prompt", [])
+            self._guarded(self._prefill, "reading the prompt")
             while self.finish_reason is None:
-                positions = [context.snapshot() for context in self.contexts]
-                step = self._guarded(self._round, f"round {len(self.trace) + 1}", positions)
+                snapshots = [context.snapshot() for context in self.contexts]
+                step = self._guarded(self._round, f"round {len(self.trace) + 1}", snapshots)
                 if step is None:
                     self.finish_reason = "length"
                     return
                 text = self._accept(*step)
                 self._seconds += time.perf_counter() - start
+                self._guarded(partial(self._streamer.put, text, self.contexts[0].ids), "streamer")
                 yield StreamedText(text, step[0])
                 start = time.perf_counter()
 
     def _prefill(self) -> None:
-        for context, prompt in zip(self.contexts, self._prompts, strict=True):
-            context.prefill(prompt)
+        self._each(lambda j: self.contexts[j].prefill(self._prompts[j]))
+        self._streamer.start(self._prompts[0])
 
     def _accept(self, round_: Round, data: bytes) -> str:
         self.data += data
@@ -121,14 +152,14 @@ class DecodingRun(ABC):
         return round_.text
 
     def _guarded(
-        self, stage: Callable[[], _Result], name: str, positions: Sequence[Position]
+        self, stage: Callable[[], _Result], name: str, snapshots: Sequence[Snapshot] = ()
     ) -> _Result:
         """Runs a stage; if it fails, puts every context back and hands out what there is."""
         try:
             return stage()
         except BaseException as error:
-            for context, position in zip(self.contexts, positions, strict=False):
-                context.restore(position)
+            for context, snapshot in zip(self.contexts, snapshots, strict=False):
+                context.restore(snapshot)
             self.finish_reason = "error"
             if isinstance(error, Exception):
                 raise DecodingError(f"{name} failed: {error}", self.output) from error
@@ -136,10 +167,8 @@ class DecodingRun(ABC):
             raise
 
 
-def check_request(
-    prompt: str | None = None, messages: Messages | None = None, max_new_tokens: int = 1
-) -> None:
-    """Checks what `generate` was asked for.
+def check_request(prompt: str | None = None, messages: Messages | None = None) -> None:
+    """Checks the prompt or the messages that `generate` was given.
 
     Raises:
         TypeError, ValueError: naming the argument, what was expected and what came.
@@ -151,21 +180,17 @@ def check_request(
         raise TypeError(f"prompt must be a str, got {type(prompt).__name__}")
     if messages is not None:
         _check_messages(messages)
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
-        raise TypeError(f"max_new_tokens must be an int, got {type(max_new_tokens).__name__}")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
 
 
-def check_members(members: Sequence[Member]) -> list[Member]:
+def check_members(members: Sequence[Member], name: str = "members") -> list[Member]:
     """Checks the members of a method."""
     if isinstance(members, str) or not isinstance(members, Sequence):
-        raise TypeError(f"members must be a list of Member, got {type(members).__name__}")
-    if not members:
+        raise TypeError(f"{name} must be a list of Member, got {type(members).__name__}")
+    if not members and name == "members":
         raise ValueError("members must hold at least one Member, got an empty list")
     for index, member in enumerate(members):
         if not isinstance(member, Member):
-            raise TypeError(f"members[{index}] must be a Member, got {type(member).__name__}")
+            raise TypeError(f"{name}[{index}] must be a Member, got {type(member).__name__}")
     return list(members)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from transformers import (
 from .attention import check_attention
 from .context import DecodingContext
 from .gguf_models import load_gguf
+from .sampling import TokenChooser
 from .text import TextEncoder
 from .token_table import TokenTable
 
@@ -66,15 +69,19 @@ class Member:
         config = model.config.get_text_config(decoder=True)
         _check_layers(config, type(model).__name__)
         self.num_layers: int = config.num_hidden_layers
+        self.has_softcap = getattr(config, "attn_logit_softcapping", None) is not None
         check_attention(model, self.num_layers)
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
-        self.end_of_text_ids = _end_of_text_ids(model, tokenizer)
-        self.table = TokenTable.from_tokenizer(
-            tokenizer, self.end_of_text_ids, vocab_size=config.vocab_size
-        )
-        self.encoder = TextEncoder(tokenizer, self.table)
-        self._suppressed_index = torch.tensor(self.table.suppressed_ids(), dtype=torch.int64)
-        self._suppressed = frozenset(self.table.suppressed_ids())
+        self._vocab_size: int = config.vocab_size
+        self._set_end_of_text(_end_of_text_ids(model, tokenizer))
+
+    def _set_end_of_text(self, ids: tuple[int, ...]) -> None:
+        self.end_of_text_ids = ids
+        self.table = TokenTable.from_tokenizer(self.tokenizer, ids, vocab_size=self._vocab_size)
+        self.encoder = TextEncoder(self.tokenizer, self.table)
+        suppressed = self.table.suppressed_ids()
+        self._suppressed_index = torch.tensor(suppressed, dtype=torch.int64)
+        self._suppressed = frozenset(suppressed)
 
     @classmethod
     def from_pretrained(
@@ -85,6 +92,7 @@ class Member:
         dtype: torch.dtype | str = "auto",
         device: torch.device | str | None = None,
         name: str | None = None,
+        lazy: bool = False,
         **hf_kwargs: Any,
     ) -> Member:
         """Loads a model and its tokenizer from a hub id, a local folder or a GGUF file.
@@ -95,12 +103,27 @@ class Member:
             dtype: dtype of the weights; "auto" takes that of the checkpoint.
             device: where the model is put; by default where transformers puts it.
             name: see `Member`.
+            lazy: load at first use, and again after `release()`; see `LazyMember`.
             **hf_kwargs: handed to transformers' `from_pretrained` for the model (quantisation,
                 `device_map`, `revision`, ...).
 
         Raises:
             ValueError: nothing can be loaded from there, with the reason in one sentence.
         """
+        if lazy:
+            from .lazy import LazyMember  # which is a Member
+
+            load = partial(
+                cls.from_pretrained,
+                name_or_path,
+                gguf_file=gguf_file,
+                dtype=dtype,
+                device=device,
+                name=name,
+                **hf_kwargs,
+            )
+            shown = gguf_file or os.fspath(name_or_path)
+            return LazyMember(load, name or os.path.basename(shown.rstrip("/")))
         path = os.fspath(name_or_path)
         if gguf_file is None and path.endswith(".gguf"):
             path, gguf_file = os.path.split(path)
@@ -118,9 +141,27 @@ class Member:
     def device(self) -> torch.device:
         return self.model.device
 
-    def new_context(self) -> DecodingContext:
-        """State for one run of this member."""
-        return DecodingContext(self)
+    @property
+    def worker(self) -> str:
+        """Members of one worker take turns, those of different ones work at the same time."""
+        return str(self.device)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the model's weights and buffers, as they are stored."""
+        return int(self.model.get_memory_footprint())
+
+    def new_context(self, chooser: TokenChooser | None = None) -> DecodingContext:
+        """State for one run of this member; `chooser` writes its drafts, by default greedily."""
+        return DecodingContext(self, chooser)
+
+    def with_end_of_text(self, end_of_text_ids: Sequence[int]) -> Member:
+        """The same member with other end-of-text ids; model and tokenizer are shared."""
+        if tuple(end_of_text_ids) == self.end_of_text_ids:
+            return self
+        other = copy.copy(self)
+        other._set_end_of_text(tuple(end_of_text_ids))
+        return other
 
     def encode_prompt(
         self, prompt: str | None = None, *, messages: Messages | None = None

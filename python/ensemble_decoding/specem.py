@@ -9,25 +9,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from .context import Draft
+from transformers import GenerationConfig
+
+from .drafts import Draft, without_partial_word
 from .generation import DecodingRun, check_members, check_request
 from .member import Member, Messages
-from .specem_vote import feedback, mean_log_probability, vote, vote_shares
-from .text import complete_prefix
+from .options import GenerationOptions, end_of_text_lists
+from .specem_vote import FEEDBACKS, SCORES, feedback, mean_score, vote, vote_shares
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
+
+_BOUNDARIES = ("character", "word")
 
 
 class SpecEM:
     """An ensemble of language models that decodes segment by segment.
 
     Args:
-        members: one or more `Member`. The limit on new tokens counts those of the first.
+        members: one or more `Member`, which draft and judge. The limit on new tokens counts those
+            of the first.
+        verifiers: further members that only judge.
         segment_length: tokens that each member drafts in a round. 10 as in the released code of
             SpecEM; 5 to 15 work.
+        segment_boundary: "character", or "word" to drop a trailing partial word from each draft.
         learning_rate: how fast the weights follow who wins; 0 keeps them equal. In round t of K
-            members the step is `learning_rate * sqrt(1 / K) / t`. 1.0 is our choice: the released
-            code's default switches the feedback off, the paper's ablation finds it worth having.
+            drafting members the step is `learning_rate * sqrt(1 / K) / t`. 1.0 is our choice: the
+            released code's default switches the feedback off, the paper's ablation finds it worth
+            having.
+        feedback: "wins" (the paper's), "score" (the simpler variant that it ablates), or None.
+        score: "logprob", mean log-probabilities, or "logit", mean logits divided by their sum as
+            in the released code, which reverses the ranking where they are negative.
+        exit_threshold: a member whose weight falls under `exit_threshold / K` (K members and
+            verifiers at the start) takes no further part in the run (SpecFuse's model exit).
 
     Raises:
         TypeError, ValueError: naming the argument, what was expected and what came.
@@ -37,43 +51,60 @@ class SpecEM:
         self,
         members: Sequence[Member],
         *,
+        verifiers: Sequence[Member] = (),
         segment_length: int = 10,
+        segment_boundary: str = "character",
         learning_rate: float = 1.0,
+        feedback: str | None = "wins",
+        score: str = "logprob",
+        exit_threshold: float | None = None,
     ) -> None:
         self.members = check_members(members)
+        self.verifiers = check_members(verifiers, "verifiers")
         if isinstance(segment_length, bool) or not isinstance(segment_length, int):
             raise TypeError(f"segment_length must be an int, got {type(segment_length).__name__}")
         if segment_length < 1:
             raise ValueError(f"segment_length must be at least 1, got {segment_length}")
-        if isinstance(learning_rate, bool) or not isinstance(learning_rate, int | float):
-            raise TypeError(f"learning_rate must be a number, got {type(learning_rate).__name__}")
-        if not 0 <= learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be finite and at least 0, got {learning_rate}")
+        _one_of("segment_boundary", segment_boundary, _BOUNDARIES)
+        _finite("learning_rate", learning_rate)
+        _one_of("feedback", feedback, FEEDBACKS)
+        _one_of("score", score, SCORES)
+        if exit_threshold is not None:
+            _finite("exit_threshold", exit_threshold)
         self.segment_length = segment_length
+        self.segment_boundary = segment_boundary
         self.learning_rate = float(learning_rate)
+        self.feedback = feedback
+        self.score = score
+        self.exit_threshold = exit_threshold
 
     def generate(
         self,
         prompt: str | None = None,
         *,
         messages: Messages | None = None,
-        max_new_tokens: int = 256,
+        generation_config: GenerationConfig | None = None,
+        **options: Any,
     ) -> EnsembleOutput:
-        """Answers a prompt, greedily.
+        """Answers a prompt.
 
         Args:
             prompt: plain text, encoded with each tokenizer's defaults.
             messages: instead of `prompt`, a conversation of `{"role": ..., "content": ...}`,
                 rendered with each member's chat template; a member without one gets the contents
                 joined by blank lines.
-            max_new_tokens: tokens of the first member, end-of-text included. Never more; exact
-                where all members share a tokenizer, else cut back to a complete character.
+            generation_config: what it says counts where `options` say nothing.
+            **options: see `GenerationOptions`: `max_new_tokens` (never more of the first member's
+                tokens; exact where all members share a tokenizer, else cut back to a complete
+                character), `do_sample`, `temperature`, `top_k`, `top_p`, `min_p`,
+                `repetition_penalty`, `seed`, `stop_strings`, `eos_token_id`, `stopping_criteria`,
+                `streamer`.
 
         Raises:
             TypeError, ValueError: bad arguments, before anything is decoded.
             DecodingError: a failure on the way, with what was generated as its `output`.
         """
-        run = self.stream(prompt, messages=messages, max_new_tokens=max_new_tokens)
+        run = self.stream(prompt, messages=messages, generation_config=generation_config, **options)
         for _ in run:
             pass
         return run.output
@@ -83,76 +114,87 @@ class SpecEM:
         prompt: str | None = None,
         *,
         messages: Messages | None = None,
-        max_new_tokens: int = 256,
+        generation_config: GenerationConfig | None = None,
+        **options: Any,
     ) -> SpecEMRun:
         """As `generate`, but an iterator of `StreamedText(text, round)`, one for each round. Only
         committed text is given out, and the pieces join to the text of the run's `output`."""
-        check_request(prompt, messages, max_new_tokens)
-        prompts = [member.encode_prompt(prompt, messages=messages) for member in self.members]
-        return SpecEMRun(self, prompts, max_new_tokens)
+        check_request(prompt, messages)
+        resolved = GenerationOptions.resolve(options, generation_config)
+        members = [*self.members, *self.verifiers]
+        ends = end_of_text_lists(
+            resolved.eos_token_id, [member.table.fingerprint for member in members]
+        )
+        if ends is not None:
+            members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
+        prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
+        return SpecEMRun(self, members, prompts, resolved)
 
 
 class SpecEMRun(DecodingRun):
     """One run of `SpecEM`: iterate over it for the committed text, then read `output`."""
 
     def __init__(
-        self, method: SpecEM, prompts: Sequence[Sequence[int]], max_new_tokens: int
+        self,
+        method: SpecEM,
+        members: Sequence[Member],
+        prompts: Sequence[Sequence[int]],
+        options: GenerationOptions,
     ) -> None:
-        members = method.members
-        options = {
-            "segment_length": method.segment_length,
-            "learning_rate": method.learning_rate,
-            "max_new_tokens": max_new_tokens,
-        }
-        trace = Trace("specem", [member.name for member in members], options)
-        contexts = [member.new_context() for member in members]
-        super().__init__(contexts, prompts, trace, max_new_tokens)
+        names = ("segment_length", "segment_boundary", "learning_rate", "feedback", "score")
+        shown = {name: getattr(method, name) for name in (*names, "exit_threshold")}
+        shown |= {"verifiers": len(method.verifiers), **options.as_trace()}
+        trace = Trace("specem", [member.name for member in members], shown)
+        super().__init__(members, prompts, trace, options)
         self.weights = [1 / len(members)] * len(members)
-        self._segment_length = method.segment_length
-        self._learning_rate = method.learning_rate
+        self._method = method
+        self._active = list(range(len(members)))
         self._fingerprints = [member.table.fingerprint for member in members]
 
     def _round(self) -> tuple[Round, bytes] | None:
         clock = StageClock()
-        if any(context.room is not None and context.room < 1 for context in self.contexts):
+        active = self._active
+        drafters = [j for j in active if j < len(self._method.members)]
+        if any(self.contexts[j].room == 0 for j in active):
             return None
-        candidates = distinct_candidates([self._draft(j) for j in range(len(self.contexts))])
+        drafts = dict(zip(drafters, self._each(self._draft, drafters), strict=True))
+        candidates = distinct_candidates(drafts, len(self.contexts))
         clock.stop("draft")
-        dropped = [self._encode(j, candidates) for j in range(len(self.contexts))]
+        # The first member's ids go on counting for the limit after its exit.
+        dropped = {j: self._encode(j, candidates) for j in sorted({0, *active})}
         clock.stop("encode")
-        for j, context in enumerate(self.contexts):
-            longest = max(len(candidate.token_ids[j]) for candidate in candidates)
-            if context.room is not None and longest > context.room:
+        for j in active:
+            room = self.contexts[j].room
+            if room is not None and max(len(c.token_ids[j]) for c in candidates) > room:
                 return None
         shares = self._verify(candidates)
         clock.stop("verify")
-        step = self._learning_rate * math.sqrt(1 / len(shares)) / (len(self.trace) + 1)
-        drafted = [
-            next(c for c, candidate in enumerate(candidates) if j in candidate.drafted_by)
-            for j in range(len(shares))
-        ]
-        weights = feedback(self.weights, shares, drafted, step)
+        weights = self._fed_back(shares, candidates, drafters)
         winner, reason = vote(weights, shares, candidates)
-        data, counts, cut = self._cut(candidates[winner])
-        for context, count in zip(self.contexts, counts, strict=True):
-            context.commit(winner, count)
+        won = candidates[winner]
+        ending = self._ending(won.data, won.ended, won.token_ids)
+        for j in dropped:
+            self.contexts[j].commit(winner, ending.counts[j], won.token_ids[j])
         clock.stop("commit")
         # Everything that can fail has been done; from here on the round counts.
-        self.weights = weights
-        for j, by_candidate in enumerate(dropped):
+        for j, by_candidate in dropped.items():
             self.unspelled[j] += by_candidate[winner]
-        if candidates[winner].ended and not cut:
-            self.finish_reason = "stop"
-        elif cut or self.remaining < 1:
-            self.finish_reason = "length"
+        self.finish_reason = ending.reason
+        counts = [ending.counts[j] if j in dropped else 0 for j in range(len(self.contexts))]
         index = len(self.trace)
-        return Round(index, candidates, weights, winner, reason, counts, clock.seconds), data
+        self.weights = self._without_exits(weights)
+        round_ = Round(index, candidates, weights, winner, reason, counts, clock.seconds)
+        return round_, ending.data
 
     def _draft(self, j: int) -> Draft:
         # A member that counts like the first never drafts what the limit would cut off again.
         counts_alike = self._fingerprints[j] == self._fingerprints[0]
-        length = min(self._segment_length, self.remaining) if counts_alike else self._segment_length
-        return self.contexts[j].draft(length, self.pending)
+        length = self._method.segment_length
+        length = min(length, self.remaining) if counts_alike else length
+        draft = self.contexts[j].draft(length, self.pending)
+        if self._method.segment_boundary == "word":
+            return without_partial_word(draft, self.contexts[j].member.table, self.pending)
+        return draft
 
     def _encode(self, j: int, candidates: Sequence[Candidate]) -> list[bytes]:
         """Sets member j's ids of each candidate: its own draft's, those of a drafter with an equal
@@ -172,58 +214,87 @@ class SpecEMRun(DecodingRun):
             dropped.append(without_token)
         return dropped
 
-    def _verify(self, candidates: Sequence[Candidate]) -> list[list[float]]:
-        """Each member's shares of the candidates; the scores are noted in the candidates."""
-        shares = []
-        for j, context in enumerate(self.contexts):
-            scores = context.verify([candidate.token_ids[j] for candidate in candidates])
-            log_likelihoods = [mean_log_probability(row) for row in scores]
-            shares.append(vote_shares(log_likelihoods))
+    def _verify(self, candidates: Sequence[Candidate]) -> dict[int, list[float]]:
+        """Each active member's shares of the candidates; the scores are noted in the candidates."""
+        judged = self._each(
+            lambda j: self.contexts[j].verify([c.token_ids[j] for c in candidates]), self._active
+        )
+        shares = {}
+        for candidate in candidates:
+            candidate.log_likelihoods = [None] * len(self.contexts)
+            candidate.shares = [0.0] * len(self.contexts)
+        for j, judgements in zip(self._active, judged, strict=True):
+            likelihoods = [mean_score(judgement.log_probabilities) for judgement in judgements]
+            scores = likelihoods
+            if self._method.score == "logit":
+                scores = [mean_score(judgement.logits) for judgement in judgements]
+            shares[j] = vote_shares(scores, self._method.score)
             for c, candidate in enumerate(candidates):
-                candidate.log_likelihoods.append(log_likelihoods[c])
-                candidate.shares.append(shares[j][c])
+                candidate.log_likelihoods[j] = likelihoods[c]
+                candidate.shares[j] = shares[j][c]
         return shares
 
-    def _cut(self, winner: Candidate) -> tuple[bytes, list[int], bool]:
-        """What the limit leaves of the winner: its bytes, each member's number of tokens, and
-        whether anything was cut off."""
-        first, counts = winner.token_ids[0], [len(ids) for ids in winner.token_ids]
-        if len(first) < self.remaining or (winner.ended and len(first) == self.remaining):
-            return winner.data, counts, False
-        spell = self.contexts[0].member.table.spell
-        count, data = min(len(first), self.remaining), b""
-        while count:
-            data = self.pending + spell(first[:count])
-            if len(set(self._fingerprints)) == 1 or complete_prefix(data) == len(data):
-                break
-            count -= 1
-        if count == len(first):
-            return winner.data, counts, False
-        data = spell(first[:count])
-        for j, context in enumerate(self.contexts):
-            counts[j] = _whole_tokens(context.member, winner.token_ids[j], len(data))
-        counts[0] = count
-        return data, counts, True
+    def _fed_back(
+        self,
+        shares: dict[int, list[float]],
+        candidates: Sequence[Candidate],
+        drafters: Sequence[int],
+    ) -> list[float]:
+        """The weights after the round's feedback. Verifiers keep theirs, so the drafters' joint
+        share stays."""
+        if self._method.feedback is None or not drafters:
+            return self.weights
+        drafted = [
+            next(c for c, one in enumerate(candidates) if j in one.drafted_by) for j in drafters
+        ]
+        step = self._method.learning_rate * math.sqrt(1 / len(drafters)) / (len(self.trace) + 1)
+        joint = math.fsum(self.weights[j] for j in drafters)
+        own = [self.weights[j] / joint for j in drafters]
+        judged = [shares[j] for j in drafters]
+        raised = feedback(own, judged, drafted, step, self._method.feedback)
+        weights = list(self.weights)
+        for j, weight in zip(drafters, raised, strict=True):
+            weights[j] = weight * joint
+        return weights
+
+    def _without_exits(self, weights: list[float]) -> list[float]:
+        """Lets members go whose weight fell under the threshold, and renormalises the rest."""
+        if self._method.exit_threshold is None:
+            return weights
+        least = self._method.exit_threshold / len(self.contexts)
+        staying = [j for j in self._active if weights[j] >= least]
+        if not any(j < len(self._method.members) for j in staying):
+            return weights
+        for j in set(self._active) - set(staying):
+            self.contexts[j].retire()
+        self._active = staying
+        total = math.fsum(weights[j] for j in staying)
+        return [weights[j] / total if j in staying else 0.0 for j in range(len(weights))]
 
 
-def distinct_candidates(drafts: Sequence[Draft]) -> list[Candidate]:
-    """One candidate for each distinct (bytes, ended), in the order of who drafted it first."""
+def distinct_candidates(drafts: dict[int, Draft], members: int) -> list[Candidate]:
+    """One candidate for each distinct (bytes, ended), in the order of who drafted it first.
+
+    `drafts` are by member, `members` counts all of them.
+    """
     candidates: dict[tuple[bytes, bool], Candidate] = {}
-    for j, draft in enumerate(drafts):
+    for j, draft in drafts.items():
         key = (draft.data, draft.ended)
         if key not in candidates:
-            token_ids: list[list[int]] = [[] for _ in drafts]
+            token_ids: list[list[int]] = [[] for _ in range(members)]
             candidates[key] = Candidate(draft.data, draft.ended, [], token_ids)
         candidates[key].drafted_by.append(j)
         candidates[key].token_ids[j] = draft.ids
     return list(candidates.values())
 
 
-def _whole_tokens(member: Member, ids: Sequence[int], length: int) -> int:
-    """How many of `ids` spell at most `length` bytes of text."""
-    spelled = 0
-    for count, token in enumerate(ids):
-        spelled += len(member.table.spell((token,)))
-        if spelled > length or member.is_end_of_text(token):
-            return count
-    return len(ids)
+def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+
+
+def _finite(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and at least 0, got {value}")

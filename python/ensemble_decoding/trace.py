@@ -47,8 +47,9 @@ class MemberUsage:
 
     `prompt_tokens`, `drafted_tokens` and `verified_tokens` count tokens that were fed to the
     model: the prompt once, each draft while it was written, all candidates in the packed passes.
-    `seconds` is the time in the model's forward passes, of which `operator_seconds` is spent in
-    our operators inside them or on their logits.
+    `seconds` is the time in the model's forward passes; `operator_seconds` is what our operators
+    take, inside them or on their logits. `model_bytes` are the weights as they are stored,
+    `cache_bytes` the keys and values that storage was allocated for.
     """
 
     member: str
@@ -58,6 +59,8 @@ class MemberUsage:
     verified_tokens: int = 0
     seconds: float = 0.0
     operator_seconds: dict[str, float] = field(default_factory=dict)
+    model_bytes: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass

@@ -13,7 +13,7 @@ STAGES = [
     (DecodingContext, "draft"),
     (TextEncoder, "encode"),
     (DecodingContext, "verify"),
-    (SpecEMRun, "_cut"),
+    (SpecEMRun, "_ending"),
     (DecodingContext, "commit"),
 ]
 
@@ -47,7 +47,7 @@ def test_a_failure_loses_nothing_committed(monkeypatch, owner, name, afterwards)
 
     with monkeypatch.context() as patch:
         # The middle of three members in the third round, the third round's only cut.
-        at_call = 3 if name == "_cut" else 8
+        at_call = 3 if name == "_ending" else 8
         failing(patch, owner, name, at_call, OSError("disk on fire"), afterwards)
         with pytest.raises(DecodingError, match=r"round \d+ failed: disk on fire") as error:
             go_on()

@@ -59,7 +59,11 @@ def test_options(options, error, message):
             ValueError,
             r"messages\[0\] must have a text 'content', got \[1\]",
         ),
-        ({"prompt": "a", "num_beams": 4}, TypeError, "num_beams"),
+        (
+            {"prompt": "a", "num_beams": 4},
+            ValueError,
+            "num_beams is not supported, got 4: an ensemble",
+        ),
     ],
 )
 def test_requests(request_, error, message):

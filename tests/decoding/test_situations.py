@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ensemble_decoding import SpecEM
-from ensemble_decoding.context import first_maximum
+from ensemble_decoding.sampling import first_maximum
 from tests.decoding.members_for_tests import PROMPT
 from tests.decoding.scripted_model import saying, scripted
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensemble_decoding.context import Draft
+from ensemble_decoding.drafts import Draft
 from ensemble_decoding.specem import distinct_candidates
 from ensemble_decoding.specem_vote import feedback, vote, vote_shares
 
@@ -125,11 +125,11 @@ def test_candidates_that_cannot_be_judged_get_nothing(log_likelihoods, expected)
 
 
 def drafts(*texts):
-    return [Draft([i], text.rstrip(b"$"), text.endswith(b"$")) for i, text in enumerate(texts)]
+    return {i: Draft([i], text.rstrip(b"$"), text.endswith(b"$")) for i, text in enumerate(texts)}
 
 
 def test_candidates_are_distinct_as_bytes_and_ending():
-    candidates = distinct_candidates(drafts(b"a", b"a$", b"a", b"b", b"$"))
+    candidates = distinct_candidates(drafts(b"a", b"a$", b"a", b"b", b"$"), 5)
     assert [(c.data, c.ended, c.drafted_by) for c in candidates] == [
         (b"a", False, [0, 2]),
         (b"a", True, [1]),
@@ -140,11 +140,11 @@ def test_candidates_are_distinct_as_bytes_and_ending():
 
 
 def test_the_vote_is_weighted_and_ties_go_to_the_member_given_first():
-    candidates = distinct_candidates(drafts(b"a", b"b"))
-    assert vote([0.5, 0.5], [[0.8, 0.2], [0.1, 0.9]], candidates)[0] == 1
+    candidates = distinct_candidates(drafts(b"a", b"b"), 2)
+    assert vote([0.5, 0.5], {0: [0.8, 0.2], 1: [0.1, 0.9]}, candidates)[0] == 1
     assert [c.score for c in candidates] == pytest.approx([0.45, 0.55])
-    assert vote([0.9, 0.1], [[0.8, 0.2], [0.1, 0.9]], candidates)[0] == 0
-    winner, reason = vote([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]], candidates)
+    assert vote([0.9, 0.1], {0: [0.8, 0.2], 1: [0.1, 0.9]}, candidates)[0] == 0
+    winner, reason = vote([0.5, 0.5], {0: [0.7, 0.3], 1: [0.3, 0.7]}, candidates)
     assert (winner, reason) == (0, "highest score, shared: the member given first")
 
 

@@ -1,0 +1,197 @@
+"""The options of a run, under Hugging Face's names."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from .sampling import TokenChooser
+
+# Of `generate`'s ways to decode these make no sense for an ensemble that drafts and votes.
+_REFUSED = {
+    "num_beams": (lambda value: value != 1, "an ensemble does not search with beams"),
+    "assistant_model": (lambda value: True, "a member has no assistant of its own"),
+    "prompt_lookup_num_tokens": (lambda value: True, "a member drafts by itself"),
+    "constraints": (lambda value: True, "constrained decoding needs beams"),
+    "force_words_ids": (lambda value: True, "constrained decoding needs beams"),
+    "num_return_sequences": (lambda value: value != 1, "a run writes one text"),
+}
+# What a generation config may carry for us; everything else in it is transformers' own business.
+_FROM_CONFIG = (
+    "max_new_tokens",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "stop_strings",
+)
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """What a run was asked for, checked.
+
+    Args:
+        max_new_tokens: tokens of the first member, end-of-text included.
+        do_sample: draft by chance instead of greedily. The options below shape the drafts, in the
+            order in which `generate` applies them; verification scores stay raw.
+        temperature, top_k, top_p, min_p: used with `do_sample` only. None leaves one out.
+        repetition_penalty: also for greedy drafts, over prompt and response.
+        seed: of the random numbers; by default a new one, which the trace notes.
+        stop_strings: a text or several; the response ends right behind the first that it holds.
+        eos_token_id: replaces the members' end-of-text ids: for each member an id or a list of
+            ids; an id or a list of ids alone where all members share a tokenizer.
+        stopping_criteria: called as in transformers, with the first member's ids after each
+            committed token.
+        streamer: `put` and `end` are called as in transformers, with committed text only.
+    """
+
+    max_new_tokens: int = 256
+    do_sample: bool = False
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop_strings: tuple[str, ...] = ()
+    eos_token_id: Any = None
+    stopping_criteria: StoppingCriteriaList | None = None
+    streamer: Any = None
+
+    @classmethod
+    def resolve(
+        cls, options: Mapping[str, Any], generation_config: GenerationConfig | None = None
+    ) -> GenerationOptions:
+        """Options from keywords, over those of a generation config.
+
+        Raises:
+            TypeError, ValueError: naming the option, what was expected and what came.
+        """
+        given = _from_config(generation_config) | dict(options)
+        known = {field.name for field in fields(cls)}
+        for name, value in given.items():
+            if name in _REFUSED and value is not None and _REFUSED[name][0](value):
+                raise ValueError(f"{name} is not supported, got {value!r}: {_REFUSED[name][1]}")
+            if name not in known and name not in _REFUSED:
+                raise TypeError(f"{name} is no option; there are {', '.join(sorted(known))}")
+        given = {name: value for name, value in given.items() if name in known}
+        stops = given.get("stop_strings")
+        given["stop_strings"] = (stops,) if isinstance(stops, str) else tuple(stops or ())
+        resolved = cls(**given)
+        resolved._check()
+        if resolved.do_sample and resolved.seed is None:
+            return cls(**{**given, "seed": random.SystemRandom().randrange(2**63)})
+        return resolved
+
+    def chooser(self) -> TokenChooser:
+        """How a member chooses the next token of its draft."""
+        processors = LogitsProcessorList()
+        if self.repetition_penalty not in (None, 1):
+            processors.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
+        if self.do_sample:
+            if self.temperature not in (None, 1):
+                processors.append(TemperatureLogitsWarper(float(self.temperature)))
+            if self.top_k:
+                processors.append(TopKLogitsWarper(self.top_k))
+            if self.top_p is not None and self.top_p < 1:
+                processors.append(TopPLogitsWarper(self.top_p))
+            if self.min_p:
+                processors.append(MinPLogitsWarper(self.min_p))
+        return TokenChooser(processors, self.seed if self.do_sample else None)
+
+    def as_trace(self) -> dict[str, Any]:
+        """The options that say something, as plain data."""
+        plain = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("streamer", "stopping_criteria") and value not in (None, ())
+        }
+        if "stop_strings" in plain:
+            plain["stop_strings"] = list(plain["stop_strings"])
+        return plain
+
+    def _check(self) -> None:
+        _integer("max_new_tokens", self.max_new_tokens, 1)
+        if not isinstance(self.do_sample, bool):
+            raise TypeError(f"do_sample must be a bool, got {type(self.do_sample).__name__}")
+        _number("temperature", self.temperature, lambda v: 0 < v < math.inf, "positive")
+        _number("top_p", self.top_p, lambda v: 0 < v <= 1, "above 0 and at most 1")
+        _number("min_p", self.min_p, lambda v: 0 <= v <= 1, "from 0 to 1")
+        _number(
+            "repetition_penalty", self.repetition_penalty, lambda v: 0 < v < math.inf, "positive"
+        )
+        if self.top_k is not None:
+            _integer("top_k", self.top_k, 0)
+        if self.seed is not None:
+            _integer("seed", self.seed, 0)
+        for stop in self.stop_strings:
+            if not isinstance(stop, str) or not stop:
+                raise ValueError(f"stop_strings must be texts that are not empty, got {stop!r}")
+
+
+def _from_config(config: GenerationConfig | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if not isinstance(config, GenerationConfig):
+        raise TypeError(
+            f"generation_config must be a transformers GenerationConfig, got "
+            f"{type(config).__name__}"
+        )
+    names = (*_FROM_CONFIG, *_REFUSED)
+    values = {name: getattr(config, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _integer(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _number(name: str, value: Any, holds: Callable[[float], bool], expected: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not holds(value):
+        raise ValueError(f"{name} must be {expected}, got {value}")
+
+
+def end_of_text_lists(
+    eos_token_id: Any, fingerprints: Sequence[str]
+) -> list[tuple[int, ...]] | None:
+    """For each member its end-of-text ids, from the option `eos_token_id`."""
+    if eos_token_id is None:
+        return None
+    one_tokenizer = len(set(fingerprints)) == 1
+    entries: list[Any]
+    if isinstance(eos_token_id, int):
+        entries = [eos_token_id] * len(fingerprints)
+    else:
+        entries = list(eos_token_id)
+        if all(isinstance(entry, int) for entry in entries) and one_tokenizer:
+            entries = [entries] * len(fingerprints)
+    if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(fingerprints):
+        raise ValueError(
+            f"eos_token_id must have an entry for each of the {len(fingerprints)} members, which "
+            f"have different tokenizers, got {eos_token_id!r}"
+        )
+    return [(entry,) if isinstance(entry, int) else tuple(entry) for entry in entries]

@@ -1,0 +1,138 @@
+"""Where a response ends: limit, end of text, stop strings, stopping criteria.
+
+What a round would commit is cut at the earliest ending, alike for text, ids, trace and caches:
+the text to the byte, each member's ids to the last whole token within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from transformers import StoppingCriteriaList
+
+from .member import Member
+from .text import complete_prefix
+from .trace import FinishReason
+
+
+class Ending(NamedTuple):
+    """What is left of a segment: its bytes, each member's number of tokens, and why the response
+    ends with it (None: it goes on)."""
+
+    data: bytes
+    counts: list[int]
+    reason: FinishReason | None
+
+
+class StopRules:
+    """The rules of one run.
+
+    Args:
+        members: the first one's tokens are counted.
+        stop_strings: the text ends right behind the first that the whole response holds.
+        stopping_criteria: asked after each token of the first member, as transformers does.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        stop_strings: Sequence[str] = (),
+        stopping_criteria: StoppingCriteriaList | None = None,
+    ) -> None:
+        self._members = list(members)
+        self._one_tokenizer = len({member.table.fingerprint for member in members}) == 1
+        self._stops = [stop.encode() for stop in stop_strings]
+        self._criteria = stopping_criteria
+
+    def ending(
+        self,
+        data: bytes,
+        ended: bool,
+        token_ids: Sequence[Sequence[int]],
+        *,
+        response: bytes,
+        pending: bytes,
+        first_ids: Sequence[int],
+        remaining: int,
+    ) -> Ending:
+        """How much of a segment stays.
+
+        `data` and `ended` are the segment, `token_ids` its ids by each member; `response` and
+        `first_ids` what stands before it, prompt included in the ids; `remaining` the tokens of the
+        first member that the limit leaves.
+        """
+        first = token_ids[0]
+        asked = self._count_by_criteria(first, first_ids)
+        count, limited = self._count_by_limit(first, ended, pending, asked, remaining)
+        length = len(data) if count == len(first) else len(self._spell(first[:count]))
+        stop = self._stop_string_end(response, data)
+        if stop is not None and stop <= length:
+            return Ending(data[:stop], self._whole_tokens(token_ids, stop), "stop")
+        reason: FinishReason | None = "length" if limited else None
+        if count == asked:
+            reason = "stop"
+        if count == len(first):
+            return Ending(data, [len(ids) for ids in token_ids], "stop" if ended else reason)
+        counts = self._whole_tokens(token_ids, length)
+        return Ending(data[:length], [count, *counts[1:]], reason)
+
+    def _count_by_criteria(self, first: Sequence[int], before: Sequence[int]) -> int | None:
+        """Tokens of the first member until the criteria say stop; None if they do not."""
+        if not self._criteria:
+            return None
+        ids = torch.tensor([[*before, *first]], device=self._members[0].device)
+        for count in range(1, len(first) + 1):
+            said = self._criteria(ids[:, : len(before) + count], ())
+            if bool(torch.as_tensor(said).all()):
+                return count
+        return None
+
+    def _count_by_limit(
+        self,
+        first: Sequence[int],
+        ended: bool,
+        pending: bytes,
+        count: int | None,
+        remaining: int,
+    ) -> tuple[int, bool]:
+        """Tokens of the first member that the limit leaves, and whether the limit ends the run."""
+        asked = len(first) if count is None else count
+        if asked < remaining or (ended and asked == remaining == len(first)):
+            return asked, False
+        left = min(asked, remaining)
+        if not self._one_tokenizer:
+            while left:
+                data = pending + self._spell(first[:left])
+                if complete_prefix(data) == len(data):
+                    break
+                left -= 1
+        return left, True
+
+    def _stop_string_end(self, response: bytes, data: bytes) -> int | None:
+        """Bytes of `data` up to the end of the first stop string in the whole response."""
+        ends = []
+        for stop in self._stops:
+            # One that ends before the segment would have ended the run already.
+            begin = max(0, len(response) + 1 - len(stop))
+            found = (response[begin:] + data).find(stop)
+            if found >= 0:
+                ends.append(begin + found + len(stop) - len(response))
+        return min(ends, default=None)
+
+    def _spell(self, ids: Sequence[int]) -> bytes:
+        return self._members[0].table.spell(ids)
+
+    def _whole_tokens(self, token_ids: Sequence[Sequence[int]], length: int) -> list[int]:
+        """For each member how many of its ids spell at most `length` bytes of text."""
+        counts = []
+        for member, ids in zip(self._members, token_ids, strict=True):
+            spelled, count = 0, 0
+            for token in ids:
+                spelled += len(member.table.spell((token,)))
+                if spelled > length or member.is_end_of_text(token):
+                    break
+                count += 1
+            counts.append(count)
+        return counts
