@@ -122,7 +122,9 @@ def _specem(options: argparse.Namespace) -> int:
     if len(options.model) < 2:
         raise ValueError(f"--model must be given at least twice, got {len(options.model)}")
     request = _read_request(options)
-    if options.trace is not None and not options.trace.absolute().parent.is_dir():
+    if options.trace is not None and (
+        options.trace.is_dir() or not options.trace.absolute().parent.is_dir()
+    ):
         raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
     generation = {name: vars(options)[name] for name in _GENERATION if name in options}
     # Before the models are loaded, which takes a while.
@@ -200,8 +202,14 @@ def _read_request(options: argparse.Namespace) -> dict[str, Any]:
         return {"prompt": options.prompt}
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError("a prompt must come from --prompt, --messages or standard input, got none")
+    try:
+        prompt = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"standard input must be text, got bytes that are none: {error}"
+        ) from error
     # The newline that ends the last line, as `echo` writes it, is not the prompt's.
-    return {"prompt": sys.stdin.read().removesuffix("\n")}
+    return {"prompt": prompt.removesuffix("\n")}
 
 
 def _load_member(name: str, options: argparse.Namespace) -> Member:

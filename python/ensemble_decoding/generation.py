@@ -178,6 +178,8 @@ def check_request(prompt: str | None = None, messages: Messages | None = None) -
         raise ValueError(f"exactly one of prompt and messages must be given, got {given}")
     if prompt is not None and not isinstance(prompt, str):
         raise TypeError(f"prompt must be a str, got {type(prompt).__name__}")
+    if prompt is not None:
+        _check_text("prompt", prompt)
     if messages is not None:
         _check_messages(messages)
 
@@ -209,3 +211,11 @@ def _check_messages(messages: Messages) -> None:
             if not isinstance(message.get(key), str):
                 came = f"{message[key]!r}" if key in message else "none"
                 raise ValueError(f"messages[{index}] must have a text {key!r}, got {came}")
+        _check_text(f"messages[{index}]['content']", message["content"])
+
+
+def _check_text(name: str, text: str) -> None:
+    """Half a surrogate pair is no character, and no tokenizer takes it."""
+    for place, character in enumerate(text):
+        if "\ud800" <= character <= "\udfff":
+            raise ValueError(f"{name} must be text, got a lone surrogate at character {place}")

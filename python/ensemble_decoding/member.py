@@ -173,10 +173,7 @@ class Member:
             ValueError: the ids are none at all, or more than the model's context holds.
         """
         if messages is not None and self.tokenizer.chat_template is not None:
-            rendered = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
-            )
-            ids = self.tokenizer(rendered, add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(self._rendered(messages), add_special_tokens=False)["input_ids"]
         else:
             if messages is not None:
                 prompt = "\n\n".join(message["content"] for message in messages)
@@ -193,6 +190,17 @@ class Member:
                 f"{self.context_length} tokens, got {len(ids)}"
             )
         return ids
+
+    def _rendered(self, messages: Messages) -> str:
+        plain = [dict(message) for message in messages]
+        try:
+            return self.tokenizer.apply_chat_template(
+                plain, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # templates are programs: they raise what they like
+            raise ValueError(
+                f"messages cannot be rendered by the chat template of member {self.name!r}: {error}"
+            ) from error
 
     def _single_bos(self, ids: list[int]) -> list[int]:
         # A prompt that spells the beginning-of-text token gets a second one from the tokenizer.
