@@ -194,13 +194,14 @@ class Member:
     def _rendered(self, messages: Messages) -> str:
         plain = [dict(message) for message in messages]
         try:
-            return self.tokenizer.apply_chat_template(
+            rendered = self.tokenizer.apply_chat_template(
                 plain, tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # templates are programs: they raise what they like
             raise ValueError(
                 f"messages cannot be rendered by the chat template of member {self.name!r}: {error}"
             ) from error
+        return str(rendered)
 
     def _single_bos(self, ids: list[int]) -> list[int]:
         # A prompt that spells the beginning-of-text token gets a second one from the tokenizer.

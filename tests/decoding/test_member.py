@@ -57,6 +57,15 @@ def test_messages_are_rendered_with_each_members_own_template():
     assert expected.count(plain.bos_token_id) == 1
 
 
+def test_messages_that_a_template_refuses():
+    tokenizer = with_template(sentencepiece_tokenizer())
+    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
+    with pytest.raises(
+        ValueError, match=r"messages cannot .* 'llama-0': System role not supported"
+    ):
+        member(tokenizer=tokenizer).encode_prompt(messages=MESSAGES)
+
+
 def test_messages_without_a_template_are_the_contents_joined_by_a_blank_line():
     tokenizer = sentencepiece_tokenizer()
     expected = tokenizer("Be brief.\n\nThe answer is 42?")["input_ids"]

@@ -48,6 +48,7 @@ def test_options(options, error, message):
         ({"prompt": "a", "max_new_tokens": -3}, ValueError, "max_new_tokens .* 1, got -3"),
         ({"prompt": "a", "max_new_tokens": 2.5}, TypeError, "max_new_tokens .* int, got float"),
         ({"prompt": "a", "max_new_tokens": True}, TypeError, "max_new_tokens .* int, got bool"),
+        ({"prompt": "a\ud800"}, ValueError, "prompt must be text, got a lone surrogate at .* 1"),
         ({"messages": "hello"}, TypeError, "messages must be a list of .* got str"),
         ({"messages": {"role": "user"}}, TypeError, "messages must be a list of .* got dict"),
         ({"messages": []}, ValueError, "at least one message, got an empty list"),
