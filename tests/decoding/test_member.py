@@ -60,9 +60,7 @@ def test_messages_are_rendered_with_each_members_own_template():
 def test_messages_that_a_template_refuses():
     tokenizer = with_template(sentencepiece_tokenizer())
     tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
-    with pytest.raises(
-        ValueError, match=r"messages cannot .* 'llama-0': System role not supported"
-    ):
+    with pytest.raises(ValueError, match=r"'llama-0': System role not supported"):
         member(tokenizer=tokenizer).encode_prompt(messages=MESSAGES)
 
 
