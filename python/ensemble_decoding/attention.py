@@ -11,7 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -107,13 +110,49 @@ AttentionMaskInterface.register(NAME, _sdpa_mask)
 
 @contextmanager
 def segment_attention_active(model: PreTrainedModel) -> Iterator[None]:
-    """Switches the model to segment attention and back to what it had."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
+    """Switches the model to segment attention and back to what it had.
+
+    Runs may overlap and end in any order, also in several threads: the first switches, the last
+    puts back.
+    """
+    with _switching:
+        if model not in _switched:
+            _switched[model] = _Switch(_implementations(model))
+            model.set_attn_implementation(NAME)
+        _switched[model].runs += 1
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        with _switching:
+            switch = _switched[model]
+            switch.runs -= 1
+            if not switch.runs:
+                del _switched[model]
+                model.set_attn_implementation(switch.before)
+
+
+@dataclass
+class _Switch:
+    """What a switched model had before, and how many runs use it."""
+
+    before: str | dict[str, str]
+    runs: int = 0
+
+
+_switching = Lock()
+_switched: WeakKeyDictionary[PreTrainedModel, _Switch] = WeakKeyDictionary()
+
+
+def _implementations(model: PreTrainedModel) -> str | dict[str, str]:
+    """The model's attention implementation, or for a model of several parts that of each, as
+    `set_attn_implementation` takes them."""
+    config = model.config
+    parts = {name: getattr(config, name, None) for name in config.sub_configs}
+    if not any(parts.values()):
+        return config._attn_implementation
+    return {"": config._attn_implementation} | {
+        name: part._attn_implementation for name, part in parts.items() if part is not None
+    }
 
 
 class _CallCounter(OperatorClock):

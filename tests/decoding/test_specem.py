@@ -1,6 +1,7 @@
 """SpecEM as a whole, on tiny random models."""
 
 import codecs
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -184,6 +185,31 @@ def test_two_runs_of_one_ensemble_do_not_disturb_each_other():
             else:
                 texts[i] += piece.text
     assert texts == alone
+
+
+def test_overlapping_runs_may_end_in_any_order():
+    members = three_families()
+    method = SpecEM(members, segment_length=4)
+    alone = method.generate(PROMPT, max_new_tokens=60).text
+    first = method.stream(PROMPT, max_new_tokens=60)
+    second = method.stream(PROMPT, max_new_tokens=60)
+    next(first)
+    next(second)
+    first.close()
+    for _ in second:
+        pass
+    assert second.output.text == alone
+    assert {m.model.config._attn_implementation for m in members} == {"sdpa"}
+
+
+def test_runs_in_threads_share_members():
+    members = three_families()
+    prompts = [PROMPT, "Die Antwort ", "Where was "]
+    alone = [SpecEM(members).generate(p, max_new_tokens=40).text for p in prompts]
+    with ThreadPoolExecutor(3) as pool:
+        texts = pool.map(lambda p: SpecEM(members).generate(p, max_new_tokens=40).text, prompts)
+        assert list(texts) == alone
+    assert {m.model.config._attn_implementation for m in members} == {"sdpa"}
 
 
 def test_the_trace_survives_a_file(tmp_path):
