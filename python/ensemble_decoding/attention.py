@@ -116,18 +116,19 @@ def segment_attention_active(model: PreTrainedModel) -> Iterator[None]:
     puts back.
     """
     with _switching:
-        if model not in _switched:
-            _switched[model] = _Switch(_implementations(model))
+        switch = _switched.get(model)
+        if switch is None:
+            switch = _switched[model] = _Switch(_implementations(model))
             model.set_attn_implementation(NAME)
-        _switched[model].runs += 1
+        switch.runs += 1
     try:
         yield
     finally:
         with _switching:
-            switch = _switched[model]
             switch.runs -= 1
             if not switch.runs:
-                del _switched[model]
+                # Gone already where an abandoned run is collected together with its model.
+                _switched.pop(model, None)
                 model.set_attn_implementation(switch.before)
 
 

@@ -1,6 +1,8 @@
 """SpecEM as a whole, on tiny random models."""
 
 import codecs
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -200,6 +202,16 @@ def test_overlapping_runs_may_end_in_any_order():
         pass
     assert second.output.text == alone
     assert {m.model.config._attn_implementation for m in members} == {"sdpa"}
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_abandoned_run_is_collected_with_its_model_without_a_word():
+    run = SpecEM(three_families(), segment_length=4).stream(PROMPT, max_new_tokens=60)
+    next(run)
+    model = weakref.ref(run.contexts[0].member.model)
+    del run
+    gc.collect()
+    assert model() is None
 
 
 def test_runs_in_threads_share_members():
