@@ -26,7 +26,10 @@ _GENERATION = (
     "seed",
     "stop_strings",
 )
-_EXTRA_MODULES = ("transformers", "tokenizers", "rich", "gguf", "accelerate", "safetensors")
+_EXTRAS = {
+    "decoding": ("transformers", "tokenizers", "rich", "gguf", "accelerate", "safetensors"),
+    "plot": ("matplotlib",),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _EXTRA_MODULES:
-            raise
-        return _fail(
-            f"{error.name} is not installed: pip install 'ensemble-kernels[decoding]' brings it"
-        )
+        module = (error.name or "").split(".")[0]
+        for extra, modules in _EXTRAS.items():
+            if module in modules:
+                package = f"ensemble-kernels[{extra}]"
+                return _fail(f"{module} is not installed: pip install '{package}' brings it")
+        raise
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         return _fail(error)
     except KeyboardInterrupt:
@@ -63,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_specem(commands)
+    plot = commands.add_parser("plot", help="draw the weights and winners of a trace")
+    plot.add_argument("trace", type=Path, help="what specem --trace wrote")
+    plot.add_argument("-o", "--output", type=Path, required=True, help="a .png, .svg or .pdf")
+    plot.set_defaults(run=_plot)
     demo = commands.add_parser("demo", help="two small real models answer together, round by round")
     demo.add_argument("--prompt", help="another prompt than the demo's own")
     demo.add_argument("--max-new-tokens", type=int, default=50, metavar="N")
@@ -233,6 +241,13 @@ def _dtype(name: str) -> Any:
     if name != "auto" and not isinstance(dtype, torch.dtype):
         raise ValueError(f"--dtype must be auto or the name of a torch dtype, got {name!r}")
     return dtype or name
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from .plot import save_plot
+
+    save_plot(options.trace, options.output)
+    return 0
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
+
+from .typed_json import from_json
 
 FinishReason = Literal["stop", "length", "error"]
 
@@ -125,14 +127,48 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Trace:
-        """Reads what `save` wrote."""
-        fields = json.loads(Path(path).read_text(encoding="utf-8"))
-        rounds = fields.pop("rounds")
-        for round_ in rounds:
-            for entry in (round_, *round_["candidates"]):
-                entry["data"] = bytes.fromhex(entry["data"])
-            round_["candidates"] = [Candidate(**entry) for entry in round_["candidates"]]
-        return cls(**fields, rounds=[Round(**entry) for entry in rounds])
+        """Reads what `save` wrote.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it holds no trace; says what is wrong where.
+        """
+        try:
+            trace = from_json(json.loads(Path(path).read_text(encoding="utf-8")), cls, "trace")
+            trace._check_places()
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(
+                f"path must be a trace that Trace.save wrote, got {path}: {error}"
+            ) from error
+        return trace
+
+    def _check_places(self) -> None:
+        """Everything that a round says of members and candidates by their place must have one."""
+        members = range(len(self.members))
+        for r, round_ in enumerate(self.rounds):
+            sizes: dict[str, Sequence[Any]] = {
+                "weights": round_.weights,
+                "committed_tokens": round_.committed_tokens,
+            }
+            for c, candidate in enumerate(round_.candidates):
+                sizes[f"candidates[{c}].token_ids"] = candidate.token_ids
+                drafters = candidate.drafted_by
+                if not drafters or not set(drafters) <= set(members):
+                    raise ValueError(
+                        f"trace.rounds[{r}].candidates[{c}].drafted_by must hold places of "
+                        f"members, got {drafters}"
+                    )
+            for name, values in sizes.items():
+                if len(values) != len(members):
+                    raise ValueError(
+                        f"trace.rounds[{r}].{name} must have an entry for each of the "
+                        f"{len(members)} members, got {len(values)}"
+                    )
+            if round_.winner not in range(len(round_.candidates)):
+                raise ValueError(
+                    f"trace.rounds[{r}].winner must be the place of a candidate, "
+                    f"got {round_.winner}"
+                )
 
 
 @dataclass
