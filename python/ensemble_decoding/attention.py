@@ -54,6 +54,9 @@ def _attention(
     operator_clock: OperatorClock | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
+    if segment_offsets is None and softcap is not None:
+        out = _capped_attention(query, key, value, attention_mask, scaling, softcap)
+        return out.transpose(1, 2).contiguous(), None
     if segment_offsets is None:
         return _sdpa_attention(
             module,
@@ -87,6 +90,30 @@ def _attention(
         if operator_clock is not None:
             operator_clock.add("segment_attention", time.perf_counter() - start)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _capped_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float | None,
+    softcap: float,
+) -> Tensor:
+    """Ordinary calls of models with a soft-cap, which SDPA does not know. `mask` is boolean, as
+    SDPA's; None is causal."""
+    batch, heads, rows, size = query.shape
+    slots = key.shape[2]
+    if mask is None:
+        mask = torch.ones(rows, slots, dtype=torch.bool, device=query.device).tril(slots - rows)
+    grouped = query.reshape(batch, key.shape[1], -1, size)
+    scores = grouped @ key.mT * (size**-0.5 if scale is None else scale)
+    scores = (scores / softcap).tanh().mul(softcap).view(batch, heads, rows, slots)
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    # Not -inf: the NaN of a row of padding that sees nothing would reach others through its value.
+    hidden = torch.finfo(scores.dtype).min
+    weights = scores.masked_fill(~mask, hidden).softmax(-1, dtype=dtype).to(query.dtype)
+    return (weights.view(batch, key.shape[1], -1, slots) @ value).view(batch, heads, rows, -1)
 
 
 def _one_token_attention(
