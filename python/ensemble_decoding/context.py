@@ -199,7 +199,9 @@ class DecodingContext:
         if self._packed is None:
             raise RuntimeError("commit needs candidates that were verified after the last commit")
         packed, starts, logits, logsumexp = self._packed
+        start = time.perf_counter()
         self.cache.commit(starts[candidate], count)
+        self._clock.add("compact_kv_", time.perf_counter() - start)
         if count:
             last = starts[candidate] + count - 1
             self.ids += packed[candidate][:count]

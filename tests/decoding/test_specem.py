@@ -120,6 +120,11 @@ def test_no_token_is_fed_more_often_than_the_counters_say():
         packed = sum(len(c.token_ids[j]) for r in output.rounds for c in r.candidates)
         assert usage.verified_tokens == packed
         assert usage.forward_passes <= 1 + 8 * len(output.rounds)
+        assert set(usage.operator_seconds) == {
+            "segment_attention",
+            "token_statistics",
+            "compact_kv_",
+        }
 
 
 @pytest.mark.parametrize("segment_length", [1, 3, 8])
