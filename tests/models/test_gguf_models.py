@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-import transformers
 from packaging.version import Version
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -136,6 +135,7 @@ def test_a_missing_package_is_named(tiny, monkeypatch, package):
 
 def test_a_transformers_that_gets_tokenizers_wrong_is_refused(tiny, monkeypatch):
     monkeypatch.setattr(gguf_models, "_OLDEST_TRANSFORMERS", Version("5.23"))
-    monkeypatch.setattr(transformers, "__version__", "5.22.1")
+    # The module as it is seen there: transformers puts another one in its place while it loads.
+    monkeypatch.setattr(gguf_models.transformers, "__version__", "5.22.1")
     with pytest.raises(RuntimeError, match=r"need transformers 5\.23 or later, 5\.22\.1"):
         load_gguf(tiny[0].parent, tiny[0].name, dtype=torch.float32)
