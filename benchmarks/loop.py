@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, DynamicCache
 from benchmarks.stub_model import stub_member
 from benchmarks.timing import median_ratio, side_by_side, write_json
 from ensemble_decoding import Member, SpecEM
-from ensemble_decoding.attention import NAME
+from ensemble_decoding.attention_switch import NAME
 from ensemble_decoding.cache import cache_argument
 from ensemble_decoding.demo_models import model_path
 from ensemble_decoding.specem import SpecEMRun

@@ -11,10 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -24,10 +21,10 @@ from transformers.utils import logging
 
 from ensemble_kernels import segment_attention
 
+from .attention_switch import NAME, segment_attention_active
 from .cache import SegmentCache, cache_argument
 from .trace import OperatorClock
 
-NAME = "ensemble_segments"
 _HARMLESS = {"position_ids", "cache_position"}
 
 _sdpa_attention = AttentionInterface()["sdpa"]
@@ -133,54 +130,6 @@ def _one_token_attention(
 # calls would lose their padding and the sliding window without a word.
 AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _sdpa_mask)
-
-
-@contextmanager
-def segment_attention_active(model: PreTrainedModel) -> Iterator[None]:
-    """Switches the model to segment attention and back to what it had.
-
-    Runs may overlap and end in any order, also in several threads: the first switches, the last
-    puts back.
-    """
-    with _switching:
-        switch = _switched.get(model)
-        if switch is None:
-            switch = _switched[model] = _Switch(_implementations(model))
-            model.set_attn_implementation(NAME)
-        switch.runs += 1
-    try:
-        yield
-    finally:
-        with _switching:
-            switch.runs -= 1
-            if not switch.runs:
-                # Gone already where an abandoned run is collected together with its model.
-                _switched.pop(model, None)
-                model.set_attn_implementation(switch.before)
-
-
-@dataclass
-class _Switch:
-    """What a switched model had before, and how many runs use it."""
-
-    before: str | dict[str, str]
-    runs: int = 0
-
-
-_switching = Lock()
-_switched: WeakKeyDictionary[PreTrainedModel, _Switch] = WeakKeyDictionary()
-
-
-def _implementations(model: PreTrainedModel) -> str | dict[str, str]:
-    """The model's attention implementation, or for a model of several parts that of each, as
-    `set_attn_implementation` takes them."""
-    config = model.config
-    parts = {name: getattr(config, name, None) for name in config.sub_configs}
-    if not any(parts.values()):
-        return config._attn_implementation
-    return {"": config._attn_implementation} | {
-        name: part._attn_implementation for name, part in parts.items() if part is not None
-    }
 
 
 class _CallCounter(OperatorClock):

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from .attention import segment_attention_active
+from .attention_switch import segment_attention_active
 from .context import Snapshot
 from .member import Member, Messages
 from .options import GenerationOptions

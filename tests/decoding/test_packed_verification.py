@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensemble_decoding.attention import NAME, no_mask, segment_attention_active
+from ensemble_decoding.attention import no_mask
+from ensemble_decoding.attention_switch import NAME, segment_attention_active
 from ensemble_decoding.cache import SegmentCache, cache_argument
 from tests.decoding.models_for_tests import ARCHITECTURES, WINDOW
 
