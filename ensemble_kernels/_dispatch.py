@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from torch import Tensor
+
+from . import _native
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 _NOT_INCLUDED = "not included in this build"
+
+# The back end of calls that name none; unset or empty: the fastest there is. For comparisons.
+default_backend = os.environ.get("ENSEMBLE_KERNELS_BACKEND") or None
 
 _references: dict[str, Callable[..., Any]] = {}
 
@@ -23,20 +31,46 @@ def select(operator: str, backend: str | None, default: Callable[..., Any]) -> C
     `default` is the registered PyTorch operator, whose dispatcher picks the fastest
     implementation for the device. A named back end is used or raises ValueError.
     """
+    backend = backend or default_backend
     if backend is None:
         return default
     if backend == "reference":
         return _references[operator]
     if backend not in BACKENDS:
         raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
-    reason = backends()[operator][backend]
-    raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")
+    reason = _missing(operator, backend)
+    if reason is not None:
+        raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")
+    return partial(_on_device, operator, backend, default)
+
+
+def _on_device(
+    operator: str, backend: str, default: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Calls a native back end by way of the dispatcher, which knows it by the device."""
+    first = args[0] if isinstance(args[0], Tensor) else args[0][0]
+    if first.device.type != backend:
+        raise ValueError(
+            f"backend={backend!r} of {operator} needs tensors on a device of type {backend}, "
+            f"got {first.device.type}"
+        )
+    return default(*args, **kwargs)
+
+
+def _missing(operator: str, backend: str) -> str | None:
+    if backend == "reference":
+        return None
+    if backend in ("triton", "cuda"):
+        return _NOT_INCLUDED
+    if _native.MISSING is not None:
+        return _native.MISSING
+    return None if _native.registered(operator, backend) else _NOT_INCLUDED
 
 
 def backends() -> dict[str, dict[str, str | None]]:
     """For each operator and back end None where it is available, else the reason why not."""
     return {
-        operator: {name: None if name == "reference" else _NOT_INCLUDED for name in BACKENDS}
+        operator: {backend: _missing(operator, backend) for backend in BACKENDS}
         for operator in sorted(_references)
     }
 

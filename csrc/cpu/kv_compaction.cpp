@@ -1,0 +1,129 @@
+// `compact_kv_` on CPU tensors.
+#include "ensemble_kernels/kv_compaction.hpp"
+
+#include "arguments.hpp"
+
+namespace ensemble_kernels {
+
+namespace {
+
+int64_t element_size(const Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Byte:
+    case ScalarType::Char:
+    case ScalarType::Bool:
+    case ScalarType::Float8_e4m3fn:
+    case ScalarType::Float8_e4m3fnuz:
+    case ScalarType::Float8_e5m2:
+    case ScalarType::Float8_e5m2fnuz:
+      return 1;
+    case ScalarType::Short:
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+      return 2;
+    case ScalarType::Int:
+    case ScalarType::Float:
+      return 4;
+    case ScalarType::Long:
+    case ScalarType::Double:
+    case ScalarType::ComplexFloat:
+      return 8;
+    case ScalarType::ComplexDouble:
+      return 16;
+    default:
+      throw std::invalid_argument("cache must be of a dtype whose elements are whole bytes");
+  }
+}
+
+// The slots that one row of `keep` names, without the padding at its end.
+std::vector<int64_t> checked_keep(const std::string& name, const int64_t* keep, int64_t count,
+                                  int64_t stride, int64_t slots, bool padded,
+                                  const std::string& start_name, int64_t start) {
+  std::vector<int64_t> kept(count);
+  for (int64_t i = 0; i < count; ++i) {
+    kept[i] = keep[i * stride];
+  }
+  while (padded && !kept.empty() && kept.back() == -1) {
+    kept.pop_back();
+  }
+  if (start < 0) {
+    throw std::invalid_argument(start_name + " must not be negative, got " + std::to_string(start));
+  }
+  int64_t previous = -1;
+  for (int64_t i = 0; i < static_cast<int64_t>(kept.size()); ++i) {
+    const std::string at = name + "[" + std::to_string(i) + "]";
+    if (kept[i] < 0 || kept[i] >= slots) {
+      throw std::invalid_argument(at + " must be a slot from 0 to " + std::to_string(slots - 1) +
+                                  ", got " + std::to_string(kept[i]));
+    }
+    if (kept[i] <= previous) {
+      throw std::invalid_argument(name + " must ascend strictly, got " + std::to_string(previous) +
+                                  " before " + std::to_string(kept[i]));
+    }
+    if (kept[i] < start + i) {
+      throw std::invalid_argument(at + " must be at or behind its destination " +
+                                  std::to_string(start + i) + ", got " + std::to_string(kept[i]));
+    }
+    previous = kept[i];
+  }
+  return kept;
+}
+
+// Offsets in bytes of the matrices [S, D] of `cache`; `batch_row[i]` is the index of the i-th in the
+// fourth-last dimension.
+void matrices(const Tensor& cache, int64_t size, std::vector<int64_t>& offsets,
+              std::vector<int64_t>& batch_row) {
+  offsets = {0};
+  batch_row = {0};
+  const int64_t leading = cache.dim() - 2;
+  for (int64_t dim = 0; dim < leading; ++dim) {
+    std::vector<int64_t> more, rows;
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      for (int64_t j = 0; j < cache.size(dim); ++j) {
+        more.push_back(offsets[i] + j * cache.stride(dim) * size);
+        rows.push_back(dim == leading - 2 ? j : batch_row[i]);
+      }
+    }
+    offsets.swap(more);
+    batch_row.swap(rows);
+  }
+}
+
+}  // namespace
+
+void compact_kv_(Tensor cache, Tensor keep, Tensor destination_start) {
+  count_call("compact_kv_");
+  const int64_t slots = cache.size(-2), size = element_size(cache);
+  const bool by_row = keep.dim() == 2;
+  const int64_t rows = by_row ? keep.size(0) : 1;
+  const int64_t* kept = data_of<int64_t>(keep);
+  const int64_t* starts = data_of<int64_t>(destination_start);
+  std::vector<std::vector<SlotRun>> runs;
+  bool any = false;
+  double bytes = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::string at = by_row ? "[" + std::to_string(row) + "]" : "";
+    const int64_t start = starts[by_row ? row * destination_start.stride(0) : 0];
+    runs.push_back(slot_runs(
+        checked_keep("keep" + at, kept + (by_row ? row * keep.stride(0) : 0), keep.size(-1),
+                     keep.stride(-1), slots, by_row, "destination_start" + at, start),
+        start));
+    any = any || !runs.back().empty();
+    for (const SlotRun& run : runs.back()) {
+      bytes += static_cast<double>(run.count * cache.size(-1) * size);
+    }
+  }
+  if (!any) {
+    return;
+  }
+  std::vector<int64_t> offsets, batch_row;
+  matrices(cache, size, offsets, batch_row);
+  char* data = static_cast<char*>(cache.mutable_data_ptr());
+  for_each_unit(static_cast<int64_t>(offsets.size()), 10 + bytes / static_cast<double>(rows) / 8,
+                [&](int64_t i) {
+                  move_runs(data + offsets[i], runs[by_row ? batch_row[i] : 0],
+                            cache.stride(-2) * size, cache.stride(-1) * size, cache.size(-1), size);
+                });
+}
+
+}  // namespace ensemble_kernels

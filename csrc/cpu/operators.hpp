@@ -1,0 +1,25 @@
+// The operators on CPU tensors, with the arguments of the schemas in ensemble_kernels/_library.py.
+// Shapes, dtypes and devices have been checked in Python; contents are checked here, before anything
+// is written, and raise std::invalid_argument (ValueError in Python).
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace ensemble_kernels {
+
+using torch::stable::Tensor;
+
+void compact_kv_(Tensor cache, Tensor keep, Tensor destination_start);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> token_statistics(Tensor logits, Tensor token_ids,
+                                                                    int64_t vocab_size,
+                                                                    double temperature);
+
+Tensor segment_mean(Tensor values, Tensor segment_offsets);
+
+}  // namespace ensemble_kernels

@@ -1,0 +1,45 @@
+"""Loads the native library, where there is one, and says why there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+LIBRARY = Path(__file__).with_name("libensemble_kernels.so")
+_RECORD = Path(__file__).with_name("_native_build.json")
+
+
+def _load() -> str | None:
+    """None if the library is in use, else why not."""
+    if not LIBRARY.exists():
+        return _why_missing()
+    try:
+        torch.ops.load_library(LIBRARY)
+        torch.ops.ensemble_kernels_native.cpu_isa()
+    except (OSError, RuntimeError, ValueError, AttributeError) as error:
+        cause = " ".join(str(error).split())
+        return f"the native library cannot be used with torch {torch.__version__}: {cause}"
+    return None
+
+
+def _why_missing() -> str:
+    cure = "reinstall where there are a C++17 compiler and torch"
+    try:
+        reason = json.loads(_RECORD.read_text())["reason"]
+    except (OSError, ValueError, KeyError):
+        # A source tree on the path, which has never been built, hides an installed package.
+        return f"{LIBRARY.parent} has no native library: install the package, or {cure}"
+    return f"installed without native kernels, {reason}: {cure}"
+
+
+MISSING = _load()
+
+
+def registered(operator: str, device_type: str) -> bool:
+    """Whether the native library implements an operator for a device."""
+    key = {"cpu": "CPU", "cuda": "CUDA"}[device_type]
+    return MISSING is None and torch._C._dispatch_has_kernel_for_dispatch_key(
+        f"ensemble_kernels::{operator}", key
+    )
