@@ -49,6 +49,7 @@ using namespace ensemble_kernels;
 STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels, CPU, m) {
   m.impl("compact_kv_", TORCH_BOX(&compact_kv_));
   m.impl("token_statistics", TORCH_BOX(&token_statistics));
+  m.impl("segment_attention", TORCH_BOX(&segment_attention));
   m.impl("segment_mean", TORCH_BOX(&segment_mean));
 }
 

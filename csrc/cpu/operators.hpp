@@ -20,6 +20,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> token_statistics(Tensor logit
                                                                     int64_t vocab_size,
                                                                     double temperature);
 
+std::tuple<Tensor, Tensor> segment_attention(Tensor query, Tensor key, Tensor value,
+                                             Tensor segment_offsets,
+                                             std::optional<Tensor> prefix_length,
+                                             std::optional<Tensor> key_start, double scale,
+                                             std::optional<int64_t> window,
+                                             std::optional<double> softcap);
+
 Tensor segment_mean(Tensor values, Tensor segment_offsets);
 
 }  // namespace ensemble_kernels

@@ -7,10 +7,13 @@
 // The target is set by pragmas around the kernels and not by compiler flags, so that no inline
 // function of the standard library is compiled for an instruction set that the machine may lack.
 // Such a file has no include guard and includes nothing; what it needs is included before it.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "ensemble_kernels/isa.hpp"
 

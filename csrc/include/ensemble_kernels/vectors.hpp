@@ -5,6 +5,10 @@
 // compiler to vectorise and is not tuned. `VectorOf<T>` is the one that inputs of type T are
 // computed in.
 
+// Lanes where lowest <= x <= highest.
+template <typename V>
+typename V::Mask between(const int32_t* lowest, const int32_t* highest, int32_t x);
+
 #if EK_ISA >= 2
 
 struct Floats {
@@ -44,8 +48,8 @@ static inline uint32_t lanes_at_least(Floats a, Floats b) {
 static inline Floats select(Floats::Mask m, Floats yes, Floats no) {
   return {_mm512_mask_blend_ps(m, no.v, yes.v)};
 }
-// Lanes where lowest <= x <= highest.
-static inline Floats::Mask between(const int32_t* lowest, const int32_t* highest, int32_t x) {
+template <>
+inline Floats::Mask between<Floats>(const int32_t* lowest, const int32_t* highest, int32_t x) {
   const __m512i at = _mm512_set1_epi32(x);
   return _mm512_cmple_epi32_mask(_mm512_loadu_si512(lowest), at) &
          _mm512_cmpge_epi32_mask(_mm512_loadu_si512(highest), at);
@@ -95,7 +99,8 @@ static inline uint32_t lanes_at_least(Floats a, Floats b) {
 static inline Floats select(Floats::Mask m, Floats yes, Floats no) {
   return {_mm256_blendv_ps(no.v, yes.v, m)};
 }
-static inline Floats::Mask between(const int32_t* lowest, const int32_t* highest, int32_t x) {
+template <>
+inline Floats::Mask between<Floats>(const int32_t* lowest, const int32_t* highest, int32_t x) {
   const __m256i at = _mm256_set1_epi32(x);
   const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lowest));
   const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(highest));
@@ -167,7 +172,8 @@ static inline uint32_t lanes_at_least(Floats a, Floats b) {
 static inline Floats select(Floats::Mask m, Floats yes, Floats no) {
   EK_LANES(m.lane[i] ? yes.v[i] : no.v[i]);
 }
-static inline Floats::Mask between(const int32_t* lowest, const int32_t* highest, int32_t x) {
+template <>
+inline Floats::Mask between<Floats>(const int32_t* lowest, const int32_t* highest, int32_t x) {
   Floats::Mask m;
   for (int i = 0; i < Floats::size; ++i) {
     m.lane[i] = lowest[i] <= x && x <= highest[i];
@@ -215,6 +221,21 @@ static inline Floats exp2_in_range(Floats x) {
 // 2^x for x up to 128: exactly 0 below -150 and for -inf.
 static inline Floats exp2(Floats x) { return exp2_in_range(maximum(broadcast(-151.0f), x)); }
 
+// To 3 units in the last place: the series near 0, where the other form would cancel.
+static inline Floats tanh(Floats x) {
+  const Floats one = broadcast(1.0f), square = x * x, size = absolute(x);
+  Floats series = broadcast(-1382.0f / 155925);
+  series = fma(series, square, broadcast(62.0f / 2835));
+  series = fma(series, square, broadcast(-17.0f / 315));
+  series = fma(series, square, broadcast(2.0f / 15));
+  series = fma(series, square, broadcast(-1.0f / 3));
+  series = fma(series * square, x, x);
+  const Floats power = exp2(size * broadcast(-2.88539008f));  // e^(-2 |x|)
+  const Floats away = (one - power) / (one + power);
+  const Floats signed_away = select(less(x, broadcast(0.0f)), broadcast(0.0f) - away, away);
+  return select(less(size, broadcast(0.25f)), series, signed_away);
+}
+
 static inline float highest(Floats a) {
   float lanes[Floats::size];
   store(lanes, a);
@@ -251,6 +272,7 @@ static inline Doubles fma(Doubles a, Doubles b, Doubles c) { EK_LANES(a.v[i] * b
 static inline Doubles maximum(Doubles a, Doubles b) { EK_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline Doubles minimum(Doubles a, Doubles b) { EK_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 static inline Doubles absolute(Doubles a) { EK_LANES(std::fabs(a.v[i])); }
+static inline Doubles tanh(Doubles a) { EK_LANES(std::tanh(a.v[i])); }
 static inline Doubles::Mask less(Doubles a, Doubles b) {
   Doubles::Mask m;
   for (int i = 0; i < Doubles::size; ++i) {
@@ -278,8 +300,8 @@ static inline double highest(Doubles a) {
   }
   return best;
 }
-static inline Doubles::Mask between_in_doubles(const int32_t* lowest, const int32_t* highest,
-                                            int32_t x) {
+template <>
+inline Doubles::Mask between<Doubles>(const int32_t* lowest, const int32_t* highest, int32_t x) {
   Doubles::Mask m;
   for (int i = 0; i < Doubles::size; ++i) {
     m.lane[i] = lowest[i] <= x && x <= highest[i];

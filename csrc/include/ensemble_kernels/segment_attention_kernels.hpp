@@ -1,0 +1,332 @@
+// Compiled for each instruction set by foreach_isa.hpp; see segment_attention.hpp.
+
+// The two products of attention as C[m][row] (+)= Σ_k A[m][k] · B[k][row], where A is read number by
+// number. An Element is what one step of k takes of A: one number, or two of bfloat16.
+template <typename V>
+struct FullProduct {
+  using Vector = V;
+  using Element = typename V::Scalar;
+  using Lanes = V;
+  static constexpr int elements = 1;  // steps of k in one Element
+  static Lanes lanes(const Element* p) { return load(p); }
+  static Lanes spread(Element a) { return broadcast(a); }
+  static V add(Lanes a, Lanes b, V c) { return fma(a, b, c); }
+};
+
+#if EK_ISA == 3
+struct PairProduct {
+  using Vector = Floats;
+  using Element = uint32_t;
+  using Lanes = __m512i;
+  static constexpr int elements = 2;
+  static Lanes lanes(const Element* p) { return _mm512_loadu_si512(p); }
+  static Lanes spread(Element a) { return _mm512_set1_epi32(static_cast<int>(a)); }
+  static Floats add(Lanes a, Lanes b, Floats c) {
+    return {_mm512_dpbf16_ps(c.v, (__m512bh)a, (__m512bh)b)};
+  }
+};
+#endif
+
+// Rows of A that are kept in registers, for 1 to 4 vectors of B.
+#if EK_ISA >= 2
+static constexpr int attention_rows_of_a[] = {0, 16, 12, 8, 6};
+#else
+static constexpr int attention_rows_of_a[] = {0, 8, 6, 4, 3};
+#endif
+
+// `rescale`: what C is multiplied by first; null to overwrite it.
+template <typename Product, int vectors, int rows>
+static inline void product_tile(const typename Product::Element* a, int64_t a_row, int64_t a_step,
+                                int64_t steps, const typename Product::Element* b, int64_t b_step,
+                                typename Product::Vector::Scalar* c, int64_t c_row,
+                                const typename Product::Vector::Scalar* rescale) {
+  using V = typename Product::Vector;
+  V sums[rows][vectors];
+  for (int v = 0; v < vectors; ++v) {
+    const V factor = rescale ? load(rescale + v * V::size) : broadcast(typename V::Scalar(0));
+    for (int m = 0; m < rows; ++m) {
+      sums[m][v] = rescale ? load(c + m * c_row + v * V::size) * factor : factor;
+    }
+  }
+  for (int64_t k = 0; k < steps; ++k) {
+    typename Product::Lanes lanes[vectors];
+    for (int v = 0; v < vectors; ++v) {
+      lanes[v] = Product::lanes(b + k * b_step + v * V::size);
+    }
+    for (int m = 0; m < rows; ++m) {
+      const auto number = Product::spread(a[m * a_row + k * a_step]);
+      for (int v = 0; v < vectors; ++v) {
+        sums[m][v] = Product::add(number, lanes[v], sums[m][v]);
+      }
+    }
+  }
+  for (int m = 0; m < rows; ++m) {
+    for (int v = 0; v < vectors; ++v) {
+      store(c + m * c_row + v * V::size, sums[m][v]);
+    }
+  }
+}
+
+template <typename Product, int vectors>
+static void product(const typename Product::Element* a, int64_t a_row, int64_t a_step,
+                    int64_t rows, int64_t steps, const typename Product::Element* b,
+                    int64_t b_step, typename Product::Vector::Scalar* c, int64_t c_row,
+                    const typename Product::Vector::Scalar* rescale) {
+  constexpr int most = attention_rows_of_a[vectors];
+  int64_t m = 0;
+  for (; m + most <= rows; m += most) {
+    product_tile<Product, vectors, most>(a + m * a_row, a_row, a_step, steps, b, b_step,
+                                         c + m * c_row, c_row, rescale);
+  }
+  for (; m + 4 <= rows; m += 4) {
+    product_tile<Product, vectors, 4>(a + m * a_row, a_row, a_step, steps, b, b_step, c + m * c_row,
+                                      c_row, rescale);
+  }
+  for (; m < rows; ++m) {
+    product_tile<Product, vectors, 1>(a + m * a_row, a_row, a_step, steps, b, b_step, c + m * c_row,
+                                      c_row, rescale);
+  }
+}
+
+// A value that is not finite, and its slot in the block.
+template <typename Scalar>
+struct Spoiled {
+  int64_t slot, d;
+  Scalar value;
+};
+
+template <typename Product>
+struct AttentionWork {
+  using Vector = typename Product::Vector;
+  using Scalar = typename Vector::Scalar;
+  using Element = typename Product::Element;
+
+  std::vector<Element> query;      // [steps of D][padded rows]
+  std::vector<Scalar> scores;      // [block][lanes of a tile]
+  std::vector<Element> weights;    // the same, as elements of the second product
+  std::vector<Element> keys;       // [block][steps of D], where they cannot be read in place
+  std::vector<Element> values;     // [steps of block][D], likewise
+  std::vector<Spoiled<Scalar>> spoiled;
+  uint64_t call = 0;
+  int64_t batch = -1, key_head = -1, row_begin = -1;
+};
+
+// One block of keys as the kernels read it.
+template <typename Product>
+struct KeyBlock {
+  using Element = typename Product::Element;
+  int64_t first, count;
+  const Element* keys;
+  int64_t key_stride;
+  const Element* values;
+  int64_t value_stride;  // between steps of k
+};
+
+#include "ensemble_kernels/segment_attention_packing.hpp"
+
+// Scores of a tile become weights: masked, capped, their maxima looked at, raised to powers of two.
+template <typename Product, int vectors>
+static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& block, bool masked,
+                         const int32_t* low, const int32_t* high, double factor,
+                         AttentionWork<Product>& work, typename Product::Vector::Scalar* peaks,
+                         typename Product::Vector::Scalar* totals,
+                         typename Product::Vector::Scalar* rescale) {
+  using V = typename Product::Vector;
+  using Scalar = typename V::Scalar;
+  constexpr int64_t width = vectors * V::size;
+  constexpr Scalar nothing = -std::numeric_limits<Scalar>::infinity();
+  Scalar* scores = work.scores.data();
+  V unit = broadcast(static_cast<Scalar>(factor));
+  if (call.softcap > 0) {
+    const V inner = broadcast(static_cast<Scalar>(call.scale / call.softcap));
+    const V outer = broadcast(static_cast<Scalar>(call.softcap * 1.4426950408889634));
+    for (int64_t i = 0; i < block.count * width; i += V::size) {
+      store(scores + i, tanh(load(scores + i) * inner) * outer);
+    }
+    unit = broadcast(Scalar(1));
+  }
+  V highest_seen[vectors];
+  for (int v = 0; v < vectors; ++v) {
+    highest_seen[v] = broadcast(nothing);
+  }
+  for (int64_t j = 0; j < block.count; ++j) {
+    for (int v = 0; v < vectors; ++v) {
+      Scalar* at = scores + j * width + v * V::size;
+      V score = load(at) * unit;
+      if (masked) {
+        score = select(between<V>(low + v * V::size, high + v * V::size,
+                                  static_cast<int32_t>(block.first + j)),
+                       score, broadcast(nothing));
+      }
+      store(at, score);
+      highest_seen[v] = maximum(highest_seen[v], score);
+    }
+  }
+  // A finite stand-in where nothing was seen, since (-inf) - (-inf) is NaN.
+  const V least = broadcast(std::numeric_limits<Scalar>::lowest());
+  V shift[vectors], total[vectors];
+  for (int v = 0; v < vectors; ++v) {
+    const V before = load(peaks + v * V::size);
+    const V peak = maximum(before, highest_seen[v]);
+    store(peaks + v * V::size, peak);
+    shift[v] = maximum(least, peak);
+    const V kept = exp2(maximum(least, before) - shift[v]);
+    store(rescale + v * V::size, kept);
+    total[v] = load(totals + v * V::size) * kept;
+  }
+  weights_of_scores<Product, vectors>(scores, block.count, shift, total, work.weights.data());
+  for (int v = 0; v < vectors; ++v) {
+    store(totals + v * V::size, total[v]);
+  }
+}
+
+template <typename Product, int vectors>
+static void attend_tile(const AttentionCall& call, const RowView& view,
+                        const KeyBlock<Product>& block, bool own, int64_t row, int64_t real_rows,
+                        double factor, const typename Product::Element* query, int64_t query_step,
+                        AttentionWork<Product>& work,
+                        const AttentionPart<typename Product::Vector::Scalar>& part,
+                        int64_t column) {
+  using V = typename Product::Vector;
+  using Scalar = typename V::Scalar;
+  constexpr int64_t width = vectors * V::size;
+  const int32_t* low = (own ? view.own_low : view.low).data() + row;
+  const int32_t* high = own ? view.own_high.data() + row : no_end.data();
+  const int64_t last = block.first + block.count - 1;
+  bool masked = false, seen = false;
+  for (int64_t i = 0; i < real_rows; ++i) {
+    masked = masked || low[i] > block.first || high[i] < last;
+    seen = seen || (low[i] <= last && high[i] >= block.first);
+  }
+  if (!seen) {
+    return;
+  }
+  product<Product, vectors>(block.keys, block.key_stride, 1, block.count,
+                            (call.size + Product::elements - 1) / Product::elements, query,
+                            query_step, work.scores.data(), width, nullptr);
+  Scalar rescale[width];
+  weigh_scores<Product, vectors>(call, block, masked, low, high, factor, work, part.peak + column,
+                                 part.total + column, rescale);
+  product<Product, vectors>(block.values, 1, block.value_stride, call.size,
+                            (block.count + Product::elements - 1) / Product::elements,
+                            work.weights.data(), width, part.out + column, part.padded, rescale);
+  add_spoiled<Product, vectors>(work, low, high, block, part, column);
+}
+
+template <typename T, typename Product>
+static void attend_unit(const AttentionCall& call, const RowView& view, const AttentionUnit& unit,
+                        const AttentionPart<typename Product::Vector::Scalar>& part) {
+  using V = typename Product::Vector;
+  using Scalar = typename V::Scalar;
+  thread_local AttentionWork<Product> work;
+  const int64_t rows = unit.row_end - unit.row_begin;
+  pack_query<T, Product>(call, unit, part.padded, work);
+  std::fill(part.out, part.out + call.size * part.padded, Scalar(0));
+  std::fill(part.peak, part.peak + part.padded, -std::numeric_limits<Scalar>::infinity());
+  std::fill(part.total, part.total + part.padded, Scalar(0));
+  const double factor = call.scale * 1.4426950408889634;
+
+  const auto run = [&](int64_t begin, int64_t end, bool own) {
+    for (int64_t slot = begin; slot < end; slot += attention_block) {
+      const auto block = key_block<T, Product>(call, unit, slot,
+                                               std::min(attention_block, end - slot), work);
+      for (int64_t row = 0; row < rows;) {
+        const int64_t left = (rows - row + V::size - 1) / V::size;
+        // Five vectors are three and two, not four and one.
+        const int64_t taken = left == 5 ? 3 : std::min<int64_t>(4, left);
+        const int64_t real = std::min(rows - row, taken * V::size);
+        const auto tile = [&](auto count) {
+          attend_tile<Product, decltype(count)::value>(
+              call, view, block, own, unit.row_begin + row, real, factor,
+              work.query.data() + row, part.padded, work, part, row);
+        };
+        switch (taken) {
+          case 1:
+            tile(std::integral_constant<int, 1>{});
+            break;
+          case 2:
+            tile(std::integral_constant<int, 2>{});
+            break;
+          case 3:
+            tile(std::integral_constant<int, 3>{});
+            break;
+          default:
+            tile(std::integral_constant<int, 4>{});
+        }
+        row += taken * V::size;
+      }
+    }
+  };
+  run(unit.slot_begin, unit.slot_end, false);
+  if (unit.own) {
+    const auto from = view.own_low.begin(), to = view.own_high.begin();
+    run(*std::min_element(from + unit.row_begin, from + unit.row_end),
+        *std::max_element(to + unit.row_begin, to + unit.row_end) + 1, true);
+  }
+}
+
+template <typename T>
+void attention_unit(const AttentionCall& call, const RowView& view, const AttentionUnit& unit,
+                    const AttentionPart<typename VectorOf<T>::Scalar>& part) {
+#if EK_ISA == 3
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (in_pairs(call.key) && call.value.element_stride == 1 && call.size % 2 == 0) {
+      attend_unit<T, PairProduct>(call, view, unit, part);
+      return;
+    }
+  }
+#endif
+  attend_unit<T, FullProduct<VectorOf<T>>>(call, view, unit, part);
+}
+
+// Merges the parts of the same rows and writes them: `out` is [heads][T][D] of the key head's query
+// heads, `lse` [heads][T], both contiguous with `total_rows` = T.
+template <typename T>
+void merge_attention(const AttentionCall& call, const AttentionPart<typename VectorOf<T>::Scalar>* parts,
+                     int64_t count, int64_t row_begin, int64_t row_end, int64_t total_rows, T* out,
+                     float* lse) {
+  using V = VectorOf<T>;
+  using Scalar = typename V::Scalar;
+  constexpr Scalar nothing = -std::numeric_limits<Scalar>::infinity();
+  thread_local std::vector<Scalar> transposed, shares;
+  transposed.resize(call.size * V::size);
+  shares.resize(count * V::size);
+  for (int64_t row = 0; row < row_end - row_begin; row += V::size) {
+    V peak = broadcast(nothing);
+    for (int64_t i = 0; i < count; ++i) {
+      peak = maximum(peak, load(parts[i].peak + row));
+    }
+    const V shift = maximum(broadcast(std::numeric_limits<Scalar>::lowest()), peak);
+    V total = broadcast(Scalar(0));
+    for (int64_t i = 0; i < count; ++i) {
+      const V share = exp2(load(parts[i].peak + row) - shift);
+      store(shares.data() + i * V::size, share);
+      total = fma(share, load(parts[i].total + row), total);
+    }
+    // 0 where nothing was seen; of NaN, NaN.
+    const V inverse = select(less(broadcast(Scalar(0)), total), broadcast(Scalar(1)) / total, total);
+    for (int64_t d = 0; d < call.size; ++d) {
+      V sum = broadcast(Scalar(0));
+      for (int64_t i = 0; i < count; ++i) {
+        const V share = load(shares.data() + i * V::size);
+        sum = fma(share, load(parts[i].out + d * parts[i].padded + row), sum);
+      }
+      store(transposed.data() + d * V::size, sum * inverse);
+    }
+    Scalar peaks[V::size], totals[V::size];
+    store(peaks, shift);
+    store(totals, total);
+    const int64_t real = std::min<int64_t>(V::size, row_end - row_begin - row);
+    for (int64_t i = 0; i < real; ++i) {
+      const int64_t packed = row_begin + row + i;
+      const int64_t place =
+          packed % call.heads_per_key * total_rows + packed / call.heads_per_key;
+      for (int64_t d = 0; d < call.size; ++d) {
+        narrow(transposed[d * V::size + i], out[place * call.size + d]);
+      }
+      lse[place] = totals[i] == 0 ? -std::numeric_limits<float>::infinity()
+                                  : static_cast<float>((peaks[i] + std::log2(totals[i])) *
+                                                       0.69314718055994530942);
+    }
+  }
+}
