@@ -8,6 +8,7 @@ round's scores back into the members' weights, votes and commits.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,9 @@ from transformers import GenerationConfig
 from .drafts import Draft, without_partial_word
 from .generation import DecodingRun, check_members, check_request
 from .member import Member, Messages
-from .options import GenerationOptions, end_of_text_lists
+from .options import GenerationOptions
 from .specem_vote import FEEDBACKS, SCORES, feedback, mean_score, vote, vote_shares
+from .stopping import end_of_text_lists
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
 
 _BOUNDARIES = ("character", "word")
@@ -122,9 +124,7 @@ class SpecEM:
         check_request(prompt, messages)
         resolved = GenerationOptions.resolve(options, generation_config)
         members = [*self.members, *self.verifiers]
-        ends = end_of_text_lists(
-            resolved.eos_token_id, [member.table.fingerprint for member in members]
-        )
+        ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
         if ends is not None:
             members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
         prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
@@ -296,5 +296,5 @@ def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
 def _finite(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if not 0 <= value < math.inf:
+    if not 0 <= value <= sys.float_info.max:  # also an int that no float can hold
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
