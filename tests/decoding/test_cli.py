@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from ensemble_decoding import Member, SpecEM, Trace
 from ensemble_decoding.cli import main
-from tests.decoding.members_for_tests import PROMPT, three_families
+from tests.decoding.members_for_tests import PROMPT, saved, three_families
 
 # An older transformers rebuilds wrong tokenizers from GGUF files, so there they are refused.
 GGUF_REFUSED = (
@@ -23,13 +23,7 @@ GGUF_REFUSED = (
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    folders = []
-    for member in three_families()[:2]:
-        folder = tmp_path_factory.mktemp("models") / member.name
-        member.model.save_pretrained(folder)
-        member.tokenizer.save_pretrained(folder)
-        folders.append(str(folder))
-    return folders
+    return saved(three_families()[:2], tmp_path_factory.mktemp("models"))
 
 
 def specem(folders, *arguments):
