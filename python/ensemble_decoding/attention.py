@@ -67,6 +67,9 @@ def _attention(
             softcap=softcap,
             **kwargs,
         )
+    # A model that reads its prompt in both directions would decode, but not what it does alone.
+    if not getattr(module, "is_causal", True):
+        raise ValueError(f"the attention of {type(module).__name__} is not causal")
     # What else there may be (attention sinks, a position bias) would be left out without a word.
     for name, argument in kwargs.items():
         if isinstance(argument, Tensor) and name not in _HARMLESS:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .cli_output import fail, print_run
+
 if TYPE_CHECKING:
     from .member import Member
-    from .specem import SpecEMRun
 
 _GENERATION = (
     "max_new_tokens",
@@ -42,23 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for extra, modules in _EXTRAS.items():
             if module in modules:
                 package = f"ensemble-kernels[{extra}]"
-                return _fail(f"{module} is not installed: pip install '{package}' brings it")
+                return fail(f"{module} is not installed: pip install '{package}' brings it")
         raise
     except (ValueError, TypeError, OSError, RuntimeError) as error:
-        return _fail(error)
+        return fail(error)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
 
 
-def _fail(cause: object, code: int = 2) -> int:
-    print(f"ensemble-decode: {' '.join(str(cause).split())}", file=sys.stderr)
-    return code
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        sys.exit(_fail(message))
+        sys.exit(fail(message))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,7 +97,12 @@ def _add_specem(commands: Any) -> None:
     add("--segment-length", type=int, default=10, metavar="L", help="tokens that each model drafts")
     add("--segment-boundary", default="character", help="character, or word: drop partial words")
     add("--learning-rate", type=float, default=1.0, metavar="R", help="0 keeps the weights equal")
-    add("--feedback", default="wins", help="wins, score or none")
+    add(
+        "--feedback",
+        default="wins",
+        choices=("wins", "score", "none"),
+        help="what moves the weights",
+    )
     add("--score", default="logprob", help="logprob, or logit as in the released code")
     add("--exit-threshold", type=float, metavar="X", help="a member under X/K leaves the run")
     _add_generation(specem)
@@ -135,65 +136,30 @@ def _specem(options: argparse.Namespace) -> int:
     ):
         raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
     generation = {name: vars(options)[name] for name in _GENERATION if name in options}
+    method_options = {
+        "segment_length": options.segment_length,
+        "segment_boundary": options.segment_boundary,
+        "learning_rate": options.learning_rate,
+        "feedback": None if options.feedback == "none" else options.feedback,
+        "score": options.score,
+        "exit_threshold": options.exit_threshold,
+    }
     # Before the models are loaded, which takes a while.
     from .generation import check_request
     from .options import GenerationOptions
     from .specem import SpecEM
+    from .specem_options import check_method
 
     check_request(**request)
+    check_method(**method_options)
     GenerationOptions.resolve(generation)
+    options.dtype, options.device = _dtype(options.dtype), _device(options.device)
     method = SpecEM(
         [_load_member(name, options) for name in options.model],
         verifiers=[_load_member(name, options) for name in options.verifier],
-        segment_length=options.segment_length,
-        segment_boundary=options.segment_boundary,
-        learning_rate=options.learning_rate,
-        feedback=None if options.feedback == "none" else options.feedback,
-        score=options.score,
-        exit_threshold=options.exit_threshold,
+        **method_options,
     )
-    return _decode(method.stream(**request, **generation), options)
-
-
-def _decode(run: SpecEMRun, options: argparse.Namespace) -> int:
-    from .trace import DecodingError, to_json
-
-    code = 0
-    try:
-        for piece in run:
-            if options.stream and not options.json:
-                print(piece.text, end="", flush=True)
-    except DecodingError as error:
-        code = _fail(error, code=1)
-    except KeyboardInterrupt:
-        code = _fail("interrupted", code=130)
-    output = run.output
-    if options.json:
-        print(to_json(output))
-    else:
-        print("" if options.stream else output.text)
-    if options.trace is not None:
-        output.rounds.save(options.trace)
-    print(_summary(run), file=sys.stderr)
-    return code
-
-
-def _summary(run: SpecEMRun) -> str:
-    output = run.output
-    tokens = len(output.token_ids[0])
-    wins = ", ".join(
-        f"{name} {sum(j in r.candidates[r.winner].drafted_by for r in output.rounds)}"
-        for j, name in enumerate(output.rounds.members)
-    )
-    memory = ", ".join(
-        f"{usage.member} {(usage.model_bytes + usage.cache_bytes) / 1e9:.2f} GB"
-        for usage in output.usage
-    )
-    return (
-        f"{tokens} tokens in {output.seconds:.1f} s ({tokens / max(output.seconds, 1e-9):.1f} "
-        f"tokens/s), {len(output.rounds)} rounds; won: {wins}; memory: {memory}; "
-        f"finished: {output.finish_reason}"
-    )
+    return print_run(method.stream(**request, **generation), options)
 
 
 def _read_request(options: argparse.Namespace) -> dict[str, Any]:
@@ -203,6 +169,11 @@ def _read_request(options: argparse.Namespace) -> dict[str, Any]:
     if options.messages is not None:
         try:
             messages = json.loads(options.messages.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"--messages must be a file that can be read, got {options.messages}: "
+                f"{error.strerror}"
+            ) from error
         except ValueError as error:
             raise ValueError(f"--messages must be JSON, got {options.messages}: {error}") from error
         return {"messages": messages}
@@ -230,7 +201,7 @@ def _load_member(name: str, options: argparse.Namespace) -> Member:
     logging.disable_progress_bar()
     path = model_path(name) if name in MODELS and not Path(name).exists() else name
     return Member.from_pretrained(
-        path, dtype=_dtype(options.dtype), device=options.device, name=Path(name).name
+        path, dtype=options.dtype, device=options.device, name=Path(name).name
     )
 
 
@@ -241,6 +212,18 @@ def _dtype(name: str) -> Any:
     if name != "auto" and not isinstance(dtype, torch.dtype):
         raise ValueError(f"--dtype must be auto or the name of a torch dtype, got {name!r}")
     return dtype or name
+
+
+def _device(name: str | None) -> str | None:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
+        raise ValueError(
+            f"--device must be a device that is here, got {name!r}: {error}"
+        ) from error
+    return name
 
 
 def _plot(options: argparse.Namespace) -> int:

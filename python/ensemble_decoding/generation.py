@@ -15,7 +15,7 @@ from .member import Member, Messages
 from .options import GenerationOptions
 from .stopping import Ending, StopRules
 from .streaming import StreamerFeed
-from .text import CharacterDecoder
+from .text import CharacterDecoder, check_text
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
 from .workers import each_in_turn_or_at_once
 
@@ -179,7 +179,7 @@ def check_request(prompt: str | None = None, messages: Messages | None = None) -
     if prompt is not None and not isinstance(prompt, str):
         raise TypeError(f"prompt must be a str, got {type(prompt).__name__}")
     if prompt is not None:
-        _check_text("prompt", prompt)
+        check_text("prompt", prompt)
     if messages is not None:
         _check_messages(messages)
 
@@ -211,11 +211,4 @@ def _check_messages(messages: Messages) -> None:
             if not isinstance(message.get(key), str):
                 came = f"{message[key]!r}" if key in message else "none"
                 raise ValueError(f"messages[{index}] must have a text {key!r}, got {came}")
-        _check_text(f"messages[{index}]['content']", message["content"])
-
-
-def _check_text(name: str, text: str) -> None:
-    """Half a surrogate pair is no character, and no tokenizer takes it."""
-    for place, character in enumerate(text):
-        if "\ud800" <= character <= "\udfff":
-            raise ValueError(f"{name} must be text, got a lone surrogate at character {place}")
+        check_text(f"messages[{index}]['content']", message["content"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,6 +20,10 @@ from transformers import (
 )
 
 from .sampling import TokenChooser
+from .text import check_text
+
+# Also an int that no float can hold counts as infinite.
+_LARGEST = sys.float_info.max
 
 # Of `generate`'s ways to decode these make no sense for an ensemble that drafts and votes.
 _REFUSED = {
@@ -88,12 +92,14 @@ class GenerationOptions:
         known = {field.name for field in fields(cls)}
         for name, value in given.items():
             if name in _REFUSED and value is not None and _REFUSED[name][0](value):
-                raise ValueError(f"{name} is not supported, got {value!r}: {_REFUSED[name][1]}")
+                plain = isinstance(value, str | int | float)
+                came = repr(value) if plain else type(value).__name__
+                raise ValueError(f"{name} is not supported, got {came}: {_REFUSED[name][1]}")
             if name not in known and name not in _REFUSED:
                 raise TypeError(f"{name} is no option; there are {', '.join(sorted(known))}")
         given = {name: value for name, value in given.items() if name in known}
-        stops = given.get("stop_strings")
-        given["stop_strings"] = (stops,) if isinstance(stops, str) else tuple(stops or ())
+        given["stop_strings"] = _stop_strings(given.get("stop_strings"))
+        given["stopping_criteria"] = _criteria(given.get("stopping_criteria"))
         resolved = cls(**given)
         resolved._check()
         if resolved.do_sample and resolved.seed is None:
@@ -131,19 +137,19 @@ class GenerationOptions:
         _integer("max_new_tokens", self.max_new_tokens, 1)
         if not isinstance(self.do_sample, bool):
             raise TypeError(f"do_sample must be a bool, got {type(self.do_sample).__name__}")
-        _number("temperature", self.temperature, lambda v: 0 < v < math.inf, "positive")
+        _number("temperature", self.temperature, lambda v: 0 < v <= _LARGEST, "positive and finite")
         _number("top_p", self.top_p, lambda v: 0 < v <= 1, "above 0 and at most 1")
         _number("min_p", self.min_p, lambda v: 0 <= v <= 1, "from 0 to 1")
         _number(
-            "repetition_penalty", self.repetition_penalty, lambda v: 0 < v < math.inf, "positive"
+            "repetition_penalty",
+            self.repetition_penalty,
+            lambda v: 0 < v <= _LARGEST,
+            "positive and finite",
         )
         if self.top_k is not None:
             _integer("top_k", self.top_k, 0)
         if self.seed is not None:
             _integer("seed", self.seed, 0)
-        for stop in self.stop_strings:
-            if not isinstance(stop, str) or not stop:
-                raise ValueError(f"stop_strings must be texts that are not empty, got {stop!r}")
 
 
 def _from_config(config: GenerationConfig | None) -> dict[str, Any]:
@@ -157,6 +163,41 @@ def _from_config(config: GenerationConfig | None) -> dict[str, Any]:
     names = (*_FROM_CONFIG, *_REFUSED)
     values = {name: getattr(config, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _stop_strings(stops: Any) -> tuple[str, ...]:
+    if stops is None:
+        return ()
+    if isinstance(stops, bytes) or not isinstance(stops, Sequence):
+        raise TypeError(
+            f"stop_strings must be a text or a list of texts, got {type(stops).__name__}"
+        )
+    texts = (stops,) if isinstance(stops, str) else tuple(stops)
+    for stop in texts:
+        if not isinstance(stop, str):
+            raise TypeError(f"stop_strings must hold texts, got {type(stop).__name__}")
+        if not stop:
+            raise ValueError("stop_strings must be texts that are not empty, got ''")
+        check_text("stop_strings", stop)
+    return texts
+
+
+def _criteria(criteria: Any) -> StoppingCriteriaList | None:
+    """As transformers takes them: a list, whose class asks each of them, or one alone."""
+    if criteria is None or isinstance(criteria, StoppingCriteriaList):
+        return criteria
+    given = [criteria] if callable(criteria) else criteria
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(
+            f"stopping_criteria must be a list of transformers' criteria, got "
+            f"{type(given).__name__}"
+        )
+    for criterion in given:
+        if not callable(criterion):
+            raise TypeError(
+                f"stopping_criteria must hold callables, got {type(criterion).__name__}"
+            )
+    return StoppingCriteriaList(given)
 
 
 def _integer(name: str, value: Any, least: int) -> None:
@@ -173,25 +214,3 @@ def _number(name: str, value: Any, holds: Callable[[float], bool], expected: str
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     if not holds(value):
         raise ValueError(f"{name} must be {expected}, got {value}")
-
-
-def end_of_text_lists(
-    eos_token_id: Any, fingerprints: Sequence[str]
-) -> list[tuple[int, ...]] | None:
-    """For each member its end-of-text ids, from the option `eos_token_id`."""
-    if eos_token_id is None:
-        return None
-    one_tokenizer = len(set(fingerprints)) == 1
-    entries: list[Any]
-    if isinstance(eos_token_id, int):
-        entries = [eos_token_id] * len(fingerprints)
-    else:
-        entries = list(eos_token_id)
-        if all(isinstance(entry, int) for entry in entries) and one_tokenizer:
-            entries = [entries] * len(fingerprints)
-    if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(fingerprints):
-        raise ValueError(
-            f"eos_token_id must have an entry for each of the {len(fingerprints)} members, which "
-            f"have different tokenizers, got {eos_token_id!r}"
-        )
-    return [(entry,) if isinstance(entry, int) else tuple(entry) for entry in entries]

@@ -16,11 +16,11 @@ from transformers import GenerationConfig
 from .drafts import Draft, without_partial_word
 from .generation import DecodingRun, check_members, check_request
 from .member import Member, Messages
-from .options import GenerationOptions, end_of_text_lists
-from .specem_vote import FEEDBACKS, SCORES, feedback, mean_score, vote, vote_shares
+from .options import GenerationOptions
+from .specem_options import check_method
+from .specem_vote import feedback, mean_score, vote, vote_shares
+from .stopping import end_of_text_lists
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
-
-_BOUNDARIES = ("character", "word")
 
 
 class SpecEM:
@@ -61,16 +61,14 @@ class SpecEM:
     ) -> None:
         self.members = check_members(members)
         self.verifiers = check_members(verifiers, "verifiers")
-        if isinstance(segment_length, bool) or not isinstance(segment_length, int):
-            raise TypeError(f"segment_length must be an int, got {type(segment_length).__name__}")
-        if segment_length < 1:
-            raise ValueError(f"segment_length must be at least 1, got {segment_length}")
-        _one_of("segment_boundary", segment_boundary, _BOUNDARIES)
-        _finite("learning_rate", learning_rate)
-        _one_of("feedback", feedback, FEEDBACKS)
-        _one_of("score", score, SCORES)
-        if exit_threshold is not None:
-            _finite("exit_threshold", exit_threshold)
+        check_method(
+            segment_length=segment_length,
+            segment_boundary=segment_boundary,
+            learning_rate=learning_rate,
+            feedback=feedback,
+            score=score,
+            exit_threshold=exit_threshold,
+        )
         self.segment_length = segment_length
         self.segment_boundary = segment_boundary
         self.learning_rate = float(learning_rate)
@@ -122,9 +120,7 @@ class SpecEM:
         check_request(prompt, messages)
         resolved = GenerationOptions.resolve(options, generation_config)
         members = [*self.members, *self.verifiers]
-        ends = end_of_text_lists(
-            resolved.eos_token_id, [member.table.fingerprint for member in members]
-        )
+        ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
         if ends is not None:
             members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
         prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
@@ -286,15 +282,3 @@ def distinct_candidates(drafts: dict[int, Draft], members: int) -> list[Candidat
         candidates[key].drafted_by.append(j)
         candidates[key].token_ids[j] = draft.ids
     return list(candidates.values())
-
-
-def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
-
-
-def _finite(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and at least 0, got {value}")

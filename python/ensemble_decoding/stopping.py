@@ -7,13 +7,14 @@ the text to the byte, each member's ids to the last whole token within.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import StoppingCriteriaList
 
 from .member import Member
 from .text import complete_prefix
+from .token_table import TokenTable
 from .trace import FinishReason
 
 
@@ -136,3 +137,47 @@ class StopRules:
                 count += 1
             counts.append(count)
         return counts
+
+
+def end_of_text_lists(
+    eos_token_id: Any, tables: Sequence[TokenTable]
+) -> list[tuple[int, ...]] | None:
+    """For each member its end-of-text ids, from the option `eos_token_id` and the members' tables;
+    None without the option.
+
+    Raises:
+        TypeError, ValueError: naming the option, what was expected and what came.
+    """
+    if eos_token_id is None:
+        return None
+    one_tokenizer = len({table.fingerprint for table in tables}) == 1
+    entries = _ids_or_lists(eos_token_id)
+    alone = all(isinstance(entry, int) for entry in entries)
+    if alone and one_tokenizer:
+        entries = [entries] * len(tables)
+    if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(tables):
+        raise ValueError(
+            f"eos_token_id must have an entry for each of the {len(tables)} members, which "
+            f"have different tokenizers, got {eos_token_id!r}"
+        )
+    lists = [tuple(_ids_or_lists(entry)) for entry in entries]
+    for ids, table in zip(lists, tables, strict=True):
+        for token in ids:
+            if isinstance(token, bool) or not isinstance(token, int):
+                raise TypeError(f"eos_token_id must hold ids, got {type(token).__name__}")
+            if not 0 <= token < len(table):
+                raise ValueError(
+                    f"eos_token_id must hold ids from 0 to {len(table) - 1}, got {token}"
+                )
+    return lists
+
+
+def _ids_or_lists(value: Any) -> list[Any]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise TypeError(
+            f"eos_token_id must be an id or a list of ids for each member, got "
+            f"{type(value).__name__}"
+        )
+    return list(value)

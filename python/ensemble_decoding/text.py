@@ -139,6 +139,14 @@ def complete_prefix(data: bytes) -> int:
     return len(data)
 
 
+def check_text(name: str, text: str) -> None:
+    """Raises ValueError for half a surrogate pair, which is no character: no tokenizer takes it,
+    and it has no bytes."""
+    for place, character in enumerate(text):
+        if "\ud800" <= character <= "\udfff":
+            raise ValueError(f"{name} must be text, got a lone surrogate at character {place}")
+
+
 def _may_follow(lead: int, second: int) -> bool:
     """Whether a second byte, a continuation, is neither overlong, a surrogate nor too high."""
     low = {0xE0: 0xA0, 0xF0: 0x90}.get(lead, 0x80)

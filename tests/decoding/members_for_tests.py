@@ -32,6 +32,16 @@ def three_families(dtype=torch.float64) -> list[Member]:
     ]
 
 
+def saved(members, folder) -> list[str]:
+    """Writes each member to a folder of its name; returns these."""
+    folders = []
+    for one in members:
+        one.model.save_pretrained(folder / one.name)
+        one.tokenizer.save_pretrained(folder / one.name)
+        folders.append(str(folder / one.name))
+    return folders
+
+
 def pass_counter(model):
     """Counts the tokens that go into a model; read `.tokens`."""
 

@@ -11,7 +11,8 @@ from packaging.version import Version
 
 from ensemble_decoding import Member, SpecEM, Trace
 from ensemble_decoding.cli import main
-from tests.decoding.members_for_tests import PROMPT, three_families
+from ensemble_decoding.context import DecodingContext
+from tests.decoding.members_for_tests import PROMPT, saved, three_families
 
 # An older transformers rebuilds wrong tokenizers from GGUF files, so there they are refused.
 GGUF_REFUSED = (
@@ -23,13 +24,7 @@ GGUF_REFUSED = (
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    folders = []
-    for member in three_families()[:2]:
-        folder = tmp_path_factory.mktemp("models") / member.name
-        member.model.save_pretrained(folder)
-        member.tokenizer.save_pretrained(folder)
-        folders.append(str(folder))
-    return folders
+    return saved(three_families()[:2], tmp_path_factory.mktemp("models"))
 
 
 def specem(folders, *arguments):
@@ -77,6 +72,39 @@ def test_messages_from_a_file_and_a_trace_and_json(folders, capsys, tmp_path):
     assert printed["token_ids"] == wanted.token_ids
     assert printed["usage"][0]["prompt_tokens"] == wanted.usage[0].prompt_tokens
     assert [r.data for r in Trace.load(trace)] == [r.data for r in wanted.rounds]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (OSError("disk\non fire"), 1, "ensemble-decode: round 2 failed: disk on fire\n"),
+        (KeyboardInterrupt(), 130, "ensemble-decode: interrupted\n"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("shown", ["", "--stream", "--json"])
+def test_what_was_generated_before_a_failure_is_kept(
+    folders, capsys, monkeypatch, tmp_path, error, code, line, shown
+):
+    original, calls = DecodingContext.verify, []
+
+    def verify(self, candidates):
+        calls.append(1)
+        if len(calls) == 3:  # the second round's first
+            raise error
+        return original(self, candidates)
+
+    first = expected(folders, prompt=PROMPT).rounds[0]
+    monkeypatch.setattr(DecodingContext, "verify", verify)
+    trace = tmp_path / "trace.json"
+    flags = [shown] if shown else []
+    assert specem(folders, "--prompt", PROMPT, "--trace", str(trace), *flags) == code
+    out, err = capsys.readouterr()
+    text = json.loads(out)["text"] if shown == "--json" else out.removesuffix("\n")
+    assert text == first.text
+    assert [r.data for r in Trace.load(trace)] == [first.data]
+    assert err.startswith(line)
+    assert "finished: error" in err
 
 
 def refused(capsys):

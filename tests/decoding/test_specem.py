@@ -26,7 +26,9 @@ def own_greedy(one, prompt, new_tokens):
         attention_mask=torch.ones_like(ids),
         max_new_tokens=new_tokens,
         do_sample=False,
-        suppress_tokens=sorted(set(range(one.model.config.vocab_size)) - text - ends),
+        suppress_tokens=sorted(
+            set(range(one.model.config.get_text_config().vocab_size)) - text - ends
+        ),
         eos_token_id=sorted(ends) or None,
         pad_token_id=0,
     )

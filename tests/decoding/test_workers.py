@@ -2,12 +2,17 @@
 are all on the CPU and are only given workers of their own."""
 
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from ensemble_decoding import DecodingError, Member, SpecEM
+from ensemble_decoding.context import DecodingContext
 from ensemble_decoding.workers import each_in_turn_or_at_once
 from tests.decoding.members_for_tests import PROMPT, three_families
 
@@ -75,29 +80,130 @@ def test_one_worker_starts_no_thread():
     assert names == {threading.main_thread().name}
 
 
-def test_all_workers_rest_before_anything_is_put_back(monkeypatch):
+class Dawdler:
+    """A hook before a forward pass that the first time works on until the test goes on, or for a
+    second if the test waits for it, as it should."""
+
+    def __init__(self):
+        self.begun, self.gone_on, self.finished = (threading.Event() for _ in range(3))
+
+    def __call__(self, *_):
+        if not self.begun.is_set():
+            self.begun.set()
+            self.gone_on.wait(1)
+            self.finished.set()
+
+
+def committed(run):
+    return [
+        (list(c.ids), c.cache.committed, c.cache.storage[..., : c.cache.committed, :].clone())
+        for c in run.contexts
+    ]
+
+
+def assert_as_committed(run, before):
+    for context, (ids, length, storage) in zip(run.contexts, before, strict=True):
+        assert context.ids == ids
+        assert context.cache.length == context.cache.committed == length == len(ids)
+        assert (context.cache.storage[..., :length, :] == storage).all()
+
+
+@pytest.mark.parametrize("error", [OSError("device lost"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("failing", range(3))
+def test_all_workers_rest_before_anything_is_put_back(monkeypatch, failing, error):
     members = with_own_workers(three_families(), monkeypatch)
-    run = SpecEM(members, segment_length=4).stream(PROMPT, max_new_tokens=60)
-    next(run)
-    before = [list(context.ids) for context in run.contexts]
-    active = []
+    method = SpecEM(members, segment_length=4)
+    expected = method.generate(PROMPT, max_new_tokens=60)
+    run = method.stream(PROMPT, max_new_tokens=60)
+    first = next(run)
+    before, dawdler = committed(run), Dawdler()
+    put_back = []
+    restore = DecodingContext.restore
+
+    def noted(self, snapshot):
+        put_back.append(dawdler.finished.is_set())
+        restore(self, snapshot)
 
     def fail(*_):
-        raise OSError("device lost")
+        assert dawdler.begun.wait(20)
+        raise error
 
-    def dawdle(*_):
-        active.append(1)
-        time.sleep(0.2)
-        active.pop()
-
-    members[0].model.register_forward_pre_hook(fail)
-    members[2].model.register_forward_pre_hook(dawdle)
-    with pytest.raises(DecodingError, match="device lost"):
+    monkeypatch.setattr(DecodingContext, "restore", noted)
+    hooks = [
+        members[failing].model.register_forward_pre_hook(fail),
+        members[failing - 1].model.register_forward_pre_hook(dawdler),
+    ]
+    with pytest.raises((DecodingError, KeyboardInterrupt)) as raised:
         next(run)
-    assert not active
-    for context, ids in zip(run.contexts, before, strict=True):
-        assert context.ids == ids
-        assert context.cache.length == context.cache.committed == len(ids)
+    rested = dawdler.finished.is_set()
+    dawdler.gone_on.set()
+    assert rested
+    assert put_back == [True] * 3
+    assert error in (raised.value, raised.value.__cause__)
+    assert raised.value.output.text == first.text
+    assert len(raised.value.output.rounds) == 1
+    assert_as_committed(run, before)
+    for hook in hooks:
+        hook.remove()
+    assert method.generate(PROMPT, max_new_tokens=60).token_ids == expected.token_ids
+
+
+def interrupts(dawdler, times):
+    """A hook that interrupts the main thread while that waits for the workers."""
+
+    def interrupt(*arguments):
+        if not dawdler.begun.is_set():
+            for _ in range(times):
+                time.sleep(0.1)
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            dawdler()
+
+    return interrupt
+
+
+def run_that_is_interrupted(times):
+    """In a process of its own: an interrupt that came too late would end the test session."""
+    members = with_own_workers(three_families(), pytest.MonkeyPatch())
+    method = SpecEM(members, segment_length=4)
+    expected = method.generate(PROMPT, max_new_tokens=60)
+    run = method.stream(PROMPT, max_new_tokens=60)
+    first = next(run)
+    before, dawdler = committed(run), Dawdler()
+    members[1].model.register_forward_pre_hook(interrupts(dawdler, times))
+    with pytest.raises(KeyboardInterrupt) as raised:
+        next(run)
+    rested = dawdler.finished.is_set()
+    dawdler.gone_on.set()
+    assert rested
+    assert raised.value.output.text == first.text
+    assert len(raised.value.output.rounds) == 1
+    assert_as_committed(run, before)
+    assert method.generate(PROMPT, max_new_tokens=60).token_ids == expected.token_ids
+
+
+def tasks_that_are_interrupted(times):
+    dawdler, begun = Dawdler(), []
+    tasks = [interrupts(dawdler, times), lambda: begun.append(1), lambda: 1 / 0]
+    with pytest.raises(KeyboardInterrupt):
+        each_in_turn_or_at_once(tasks, list("aab"))
+    rested = dawdler.finished.is_set()
+    dawdler.gone_on.set()
+    assert rested
+    assert not begun
+
+
+def test_an_interrupt_of_the_main_thread_waits_for_the_workers():
+    children = (run_that_is_interrupted, tasks_that_are_interrupted)
+    calls = [f"tests.{child.__name__}({times})" for child in children for times in (1, 3)]
+    program = "; ".join([f"import {__name__} as tests", *calls])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_gradient_is_recorded_in_a_worker(monkeypatch):
