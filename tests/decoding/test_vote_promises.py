@@ -85,12 +85,34 @@ def test_equal_drafts_are_one_candidate_of_all_who_wrote_it(case, data):
 
 
 @property_settings(40)
-@given(cases(exit_threshold=st.none()))
+@given(cases(exit_threshold=st.none(), learning_rate=st.sampled_from([0.0, 1.0, 6.0, 1e4, 1e300])))
 def test_verifiers_keep_their_weight_and_drafters_their_joint_one(case):
     count, drafters = len(case.specs), len(case.drafters)
     for round_ in case.output().rounds:
         assert round_.weights[drafters:] == [1 / count] * (count - drafters)
         assert sum(round_.weights[:drafters]) == pytest.approx(drafters / count, rel=1e-12)
+        assert sum(round_.weights) == pytest.approx(1, rel=1e-12)
+        assert min(round_.weights) >= 0
+
+
+@property_settings(20)
+@given(
+    st.lists(st.tuples(st.floats(1, 9), st.floats(1e-6, 1e-3)), min_size=2, max_size=4),
+    st.sampled_from(["wins", "score"]),
+)
+def test_logits_that_nearly_cancel_out_leave_weights(heights, kind):
+    """Divided by their sum, they become shares of thousands with either sign."""
+    ids = [BYTES.convert_tokens_to_ids(letter) for letter in "abcd"[: len(heights)]]
+    members = []
+    for mine, (height, difference) in zip(ids, heights, strict=True):
+        one = scripted(BYTES, [{mine: 0.9}], PROMPT, str(mine))
+        one.model.rows[0, ids] = (difference - height) / (len(ids) - 1)
+        one.model.rows[0, mine] = height
+        members.append(one)
+    output = SpecEM(members, segment_length=1, score="logit", feedback=kind).generate(
+        PROMPT, max_new_tokens=3
+    )
+    for round_ in output.rounds:
         assert sum(round_.weights) == pytest.approx(1, rel=1e-12)
         assert min(round_.weights) >= 0
 
