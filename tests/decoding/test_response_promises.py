@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ensemble_decoding import SpecEM
@@ -93,6 +93,19 @@ def assert_it_ends_where_the_options_say(case, output, data):
     assert output.finish_reason == "length"
     if case.one_tokenizer:
         assert len(output.token_ids[0]) == limit
+
+
+@property_settings(20)
+@given(cases(), st.integers(0, 100), st.integers(1, 6))
+def test_a_stop_string_is_found_wherever_the_rounds_cut_it(case, place, length):
+    case.options.pop("stop_strings", None)
+    text = case.output().text
+    stop = text[place % (len(text) or 1) :][:length]
+    # Where the text shows this, its bytes are other ones.
+    assume(stop and "\ufffd" not in stop)
+    output = case.output(stop_strings=stop)
+    assert output.text == text[: text.index(stop) + len(stop)]
+    assert (output.finish_reason, output.pending) == ("stop", b"")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

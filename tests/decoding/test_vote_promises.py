@@ -22,10 +22,15 @@ from tests.decoding.specem_strategies import (
     property_settings,
 )
 from tests.decoding.test_trace import after_exits, close, shares_of_one_judge, weights_after
-from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
+from tests.decoding.tokenizers_for_tests import (
+    GERMAN,
+    byte_level_tokenizer,
+    sentencepiece_tokenizer,
+)
 
 BYTES = byte_level_tokenizer()
-# Those of one tokenizer, so that drafts of equal ids are equal, and one that splits differently.
+BYTES_OF_GERMAN = byte_level_tokenizer(GERMAN, 300)
+# More often than not members share a tokenizer.
 KINDS = [BYTES, BYTES, sentencepiece_tokenizer(bos=False)]
 STEADY = st.fixed_dictionaries({"segment_length": st.integers(1, 9)})
 
@@ -82,6 +87,31 @@ def test_equal_drafts_are_one_candidate_of_all_who_wrote_it(case, data):
         # Twins have one weight, so they also leave together.
         wrote = [twins & set(c.drafted_by) for c in round_.candidates]
         assert [found for found in wrote if found] in ([twins], [])
+
+
+@property_settings(20)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*KINDS, BYTES_OF_GERMAN]), st.sampled_from([" the", " the answer"])
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    st.integers(1, 9),
+)
+def test_drafts_are_one_candidate_if_bytes_and_end_are_equal(scripts, length):
+    """Tokenizers need different numbers of tokens, so that some have said the end and some not."""
+    members, expected = [], {}
+    for j, (kind, text) in enumerate(scripts):
+        members.append(scripted(kind, saying(kind, text), PROMPT, str(j)))
+        ids = kind(text, add_special_tokens=False)["input_ids"]
+        spelled = "".join(kind.convert_ids_to_tokens(ids[:length]))
+        data = spelled.replace("Ġ", " ").replace("▁", " ").encode()
+        expected.setdefault((data, length > len(ids)), []).append(j)
+    output = SpecEM(members, segment_length=length).generate(PROMPT)
+    drafted = {(c.data, c.ended): c.drafted_by for c in output.rounds[0].candidates}
+    assert list(drafted.items()) == list(expected.items())
 
 
 @property_settings(40)
