@@ -270,3 +270,22 @@ def test_a_member_that_always_ends_first_keeps_no_run_from_its_end(kinds, data, 
         assert place not in winner.drafted_by or winner.data == b""
     # Its draft is one end of text, for which it needs no decoding step.
     assert output.usage[place].drafted_tokens == 0
+
+
+@property_settings(10)
+@given(st.integers(1, 20), st.integers(1, 9))
+def test_a_first_member_without_a_token_for_the_text_counts_its_rounds(limit, length):
+    """Its ids never grow, so that they alone would let the run go on for ever."""
+    holes = byte_level_tokenizer(missing_bytes=b"q")
+    letters = [{BYTES.convert_tokens_to_ids("q"): 0.99}]
+    members = [
+        scripted(holes, [{holes.convert_tokens_to_ids("a"): 0.99}], PROMPT, "first"),
+        *(scripted(BYTES, letters, PROMPT, name) for name in ("second", "third")),
+    ]
+    run = SpecEM(members, segment_length=length).stream(PROMPT, max_new_tokens=limit)
+    rounds = list(zip(range(limit + 1), run, strict=False))
+    assert len(rounds) == limit
+    output = run.output
+    assert (output.text, output.finish_reason) == ("q" * length * limit, "length")
+    assert output.token_ids[0] == []
+    assert output.unspelled[0] == output.text.encode()
