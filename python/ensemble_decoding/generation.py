@@ -149,6 +149,9 @@ class DecodingRun(ABC):
         round_.text = self._decoder.feed(data)
         self._text.append(round_.text)
         self.trace.rounds.append(round_)
+        # Only a first member without a token for the text gets here: its ids reach no limit.
+        if self.finish_reason is None and self.remaining < 1:
+            self.finish_reason = "length"
         return round_.text
 
     def _guarded(

@@ -66,7 +66,13 @@ def feedback(
                 shares[j][drafted[i]] >= shares[j][drafted[k]] for j in others for k in others
             )
             gains.append(wins / len(others) ** 2)
-    raised = [weight * math.exp(step * gain) for weight, gain in zip(weights, gains, strict=True)]
+    # Against the highest gain of a weight that is left: no step is too large for exp, and their sum
+    # is never 0.
+    highest = max(gain for weight, gain in zip(weights, gains, strict=True) if weight)
+    raised = [
+        weight and weight * math.exp(step * (gain - highest))
+        for weight, gain in zip(weights, gains, strict=True)
+    ]
     total = math.fsum(raised)
     return [weight / total for weight in raised]
 
