@@ -21,6 +21,7 @@ from .drafts import Draft
 from .sampling import TokenChooser
 from .text import complete_prefix
 from .trace import MemberUsage, OperatorClock
+from .verification import Judgement, PackedCandidates, Position, Verified, judge
 
 if TYPE_CHECKING:
     from .member import Member
@@ -30,26 +31,11 @@ if TYPE_CHECKING:
 _COMPLETION_TOKENS = 3
 
 
-class Position(NamedTuple):
-    """Where a context stands: after `length` ids, with the logits of the last one."""
-
-    length: int
-    logits: Tensor
-    logsumexp: float
-
-
 class Snapshot(NamedTuple):
     """What `DecodingContext.restore` needs."""
 
     length: int
     position: Position | None
-
-
-class Judgement(NamedTuple):
-    """What a member says of a candidate's tokens: their log-probabilities, and their logits."""
-
-    log_probabilities: list[float]
-    logits: list[float]
 
 
 class DecodingContext:
@@ -67,7 +53,7 @@ class DecodingContext:
         self._no_mask = no_mask(member.device)
         self._one_token = torch.tensor([0, 1], dtype=torch.int32, device=member.device)
         self._position: Position | None = None
-        self._packed: tuple[list[list[int]], list[int], Tensor, list[float]] | None = None
+        self._verified: Verified | None = None
         self._clock = OperatorClock()
 
     @property
@@ -95,7 +81,7 @@ class DecodingContext:
         self._clock = OperatorClock()
         self.ids = list(prompt_ids)
         self.prompt_length = len(self.ids)
-        self._position = self._packed = None
+        self._position = self._verified = None
         tokens = torch.tensor([self.ids], device=self.member.device)
         logits = self._forward(tokens, logits_to_keep=1, **self._prefill_segments())
         self.usage.prompt_tokens += len(self.ids)
@@ -152,40 +138,19 @@ class DecodingContext:
         that is of all its end-of-text ids together. The pass stays staged for `commit`.
         """
         position = self._committed_position()
-        packed = [list(candidate) for candidate in candidates]
-        starts = [0]
-        for ids in packed:
-            starts.append(starts[-1] + len(ids))
-        if starts[-1] == 0:
-            self._packed = (packed, starts, position.logits[None, :0], [])
-            return [Judgement([], []) for _ in packed]
-        device = self.member.device
-        tokens = torch.tensor([[token for ids in packed for token in ids]], device=device)
-        positions = torch.tensor(
-            [[position.length + i for ids in packed for i in range(len(ids))]], device=device
-        )
-        offsets = torch.tensor(starts, dtype=torch.int32, device=device)
+        packed = PackedCandidates.of(candidates)
+        if not packed.length:
+            self._verified = Verified(packed, position.logits[None, :0], [])
+            return [Judgement([], []) for _ in candidates]
+        tokens, positions, offsets = packed.inputs(position.length, self.member.device)
         logits = self._forward(tokens, position_ids=positions, segment_offsets=offsets)
-        self.usage.verified_tokens += starts[-1]
+        self.usage.verified_tokens += packed.length
         # Row r predicts the token that is fed in row r + 1; what the last row of a candidate is
         # asked for here is never read.
         targets = torch.cat([tokens[0, 1:], tokens[0, :1]])
         logprob, logsumexp = self._statistics(logits, targets, positions[0].tolist())
-        self._packed = (packed, starts, logits, logsumexp)
-        judgements = []
-        for ids, start in zip(packed, starts, strict=False):
-            judgement = Judgement([], [])
-            for i, token in enumerate(ids):
-                row = position.logits if i == 0 else logits[start + i - 1]
-                total = position.logsumexp if i == 0 else logsumexp[start + i - 1]
-                if i and not self.member.is_end_of_text(token):
-                    log_probability = logprob[start + i - 1]
-                else:
-                    log_probability = self._logit(row, token) - total
-                judgement.log_probabilities.append(log_probability)
-                judgement.logits.append(log_probability + total)
-            judgements.append(judgement)
-        return judgements
+        self._verified = Verified(packed, logits, logsumexp)
+        return judge(self.member, position, self._verified, logprob)
 
     def commit(self, candidate: int, count: int, ids: Sequence[int]) -> None:
         """Makes the first `count` of a verified candidate's `ids` committed ones.
@@ -196,17 +161,18 @@ class DecodingContext:
         if self.retired:
             self.ids += ids[:count]
             return
-        if self._packed is None:
+        if self._verified is None:
             raise RuntimeError("commit needs candidates that were verified after the last commit")
-        packed, starts, logits, logsumexp = self._packed
+        packed, logits, logsumexp = self._verified
+        first = packed.starts[candidate]
         start = time.perf_counter()
-        self.cache.commit(starts[candidate], count)
+        self.cache.commit(first, count)
         self._clock.add("compact_kv_", time.perf_counter() - start)
         if count:
-            last = starts[candidate] + count - 1
-            self.ids += packed[candidate][:count]
+            last = first + count - 1
+            self.ids += packed.candidates[candidate][:count]
             self._position = Position(len(self.ids), logits[last].clone(), logsumexp[last])
-        self._packed = None
+        self._verified = None
 
     def snapshot(self) -> Snapshot:
         """Where the context stands, for `restore`."""
@@ -220,12 +186,13 @@ class DecodingContext:
             self.cache.truncate(snapshot.length)
         del self.ids[snapshot.length :]
         self._position = snapshot.position
-        self._packed = None
+        self._verified = None
 
     def release(self) -> None:
         """Gives the cache's memory back; `prefill` starts anew."""
+        self.usage.cache_bytes = max(self.usage.cache_bytes, self.cache.memory_bytes)
         self.cache = SegmentCache(self.member.num_layers)
-        self._position = self._packed = None
+        self._position = self._verified = None
 
     def retire(self) -> None:
         """The member takes no further part in the run: only its ids may still grow."""
@@ -291,11 +258,6 @@ class DecodingContext:
             if best < 0:
                 raise self._no_distribution(position)
         return fields[0], fields[1]
-
-    def _logit(self, row: Tensor, token: int) -> float:
-        if self.member.is_end_of_text(token):
-            return float(row[list(self.member.end_of_text_ids)].float().logsumexp(0))
-        return float(row[token])
 
     def _choose(self, logits: Tensor, drafted: Sequence[int]) -> int:
         """The next token among text and end-of-text."""

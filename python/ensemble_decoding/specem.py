@@ -200,7 +200,8 @@ class SpecEMRun(DecodingRun):
             drafters = [j] if j in candidate.drafted_by else candidate.drafted_by
             same = [i for i in drafters if self._fingerprints[i] == self._fingerprints[j]]
             if same:
-                candidate.token_ids[j] = candidate.token_ids[same[0]]
+                # Several may spell it in several ways: the choice must not be by their order.
+                candidate.token_ids[j] = min(candidate.token_ids[i] for i in same)
                 dropped.append(b"")
                 continue
             ids, without_token = member.encoder.encode(candidate.data)
