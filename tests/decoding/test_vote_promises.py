@@ -191,6 +191,8 @@ def test_who_left_computes_nothing_and_weighs_nothing(names, data, verifiers, th
     assert {j: passes[j] for j in left} == left
     for j in set(left) - {0}:
         assert output.token_ids[j] == ids_then[j]
+    for j in left:
+        assert output.usage[j].cache_bytes > 0
     # The limit goes on counting the first member's tokens.
     assert specs[0].spell(output.token_ids[0]) == run.data
     assert len(output.token_ids[0]) <= limit
