@@ -6,12 +6,13 @@ PYTHON ?= python3
 TORCH ?=
 DEFAULT_TORCH := torch==2.13.0
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test models bench lint format clean
+.PHONY: demo test models bench bench-operators lint format clean
 
 demo: $(INSTALLED)
 	@$(BIN)/ensemble-decode demo
@@ -24,6 +25,11 @@ models: $(INSTALLED)
 
 bench: $(INSTALLED) models
 	$(BIN)/python -m benchmarks.loop
+
+bench-operators: $(INSTALLED)
+	@mkdir -p build
+	$(BIN)/python -m pytest benchmarks/operators --benchmark-enable --benchmark-quiet \
+		--benchmark-json=build/operators-benchmark.json $(BENCH_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
