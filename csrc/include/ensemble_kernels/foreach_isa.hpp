@@ -26,7 +26,9 @@
 // For lambdas in kernels, which would else be functions of their own.
 #if defined(__GNUC__)
 #define EK_INLINE __attribute__((always_inline))
+#define EK_NOINLINE __attribute__((noinline))
 #else
+#define EK_NOINLINE
 #define EK_INLINE
 #endif
 

@@ -26,12 +26,16 @@ inline uint32_t as_bits(float value) {
   return bits;
 }
 
-// 2^n for n from -1022 to 1023
-inline double double_power_of_two(int64_t n) {
-  const uint64_t bits = static_cast<uint64_t>(n + 1023) << 52;
+inline double as_double(uint64_t bits) {
   double value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+inline uint64_t as_bits(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
 }
 
 inline double widen(double value) { return value; }

@@ -17,9 +17,10 @@
 
 namespace ensemble_kernels {
 
-constexpr int64_t attention_block = 96;   // keys between two looks at the maximum
+constexpr int64_t attention_block = 96;   // keys between two looks at the maximum, at the most
 constexpr int64_t attention_group = 256;  // packed rows of a unit of work
-constexpr int64_t attention_lanes = 64;   // padding of packed rows: the widest tile
+constexpr int64_t attention_width = 64;   // packed rows of the widest tile
+constexpr int64_t attention_lanes = 16;   // packed rows are padded to the longest vector
 
 // A tensor [B, H, slots, D]; strides in elements.
 struct States {
@@ -40,6 +41,10 @@ struct AttentionCall {
   double scale;
   double softcap;  // 0: none
   uint64_t id;     // tells calls apart
+
+  // Keys of a block: so that its keys and values stay in the L1 cache, and a multiple of the rows
+  // that the products keep in registers.
+  int64_t block() const { return size <= 64 ? 96 : 48; }
 };
 
 // What the packed rows of one batch row may see: row t · heads_per_key + h stands for row t of the
@@ -52,13 +57,11 @@ struct RowView {
   std::vector<int32_t> low, own_low, own_high;
 };
 
-inline const std::vector<int32_t> no_end(attention_lanes, std::numeric_limits<int32_t>::max());
-
 struct AttentionUnit {
   int64_t batch, key_head;
   int64_t row_begin, row_end;    // packed rows; their number is padded to `attention_lanes`
   int64_t slot_begin, slot_end;  // of the prefix
-  bool own;                      // and the slots of the rows
+  bool own;                      // and the slots of the rows, which follow
 };
 
 // The result of a unit: `out [D][padded rows]` is not divided by `total`, and weights are relative

@@ -67,8 +67,9 @@ static inline void product_tile(const typename Product::Element* a, int64_t a_ro
   }
 }
 
+// A function of its own: inlined, what is alive around it would push the sums out of registers.
 template <typename Product, int vectors>
-static void product(const typename Product::Element* a, int64_t a_row, int64_t a_step,
+EK_NOINLINE static void product(const typename Product::Element* a, int64_t a_row, int64_t a_step,
                     int64_t rows, int64_t steps, const typename Product::Element* b,
                     int64_t b_step, typename Product::Vector::Scalar* c, int64_t c_row,
                     const typename Product::Vector::Scalar* rescale) {
@@ -116,19 +117,77 @@ template <typename Product>
 struct KeyBlock {
   using Element = typename Product::Element;
   int64_t first, count;
+  int64_t skipped;  // slots of the block as it was packed, before `first`
   const Element* keys;
   int64_t key_stride;
   const Element* values;
   int64_t value_stride;  // between steps of k
 };
 
+enum class Seen { nothing, partly, wholly };
+
+// What the rows of a tile see.
+struct Visibility {
+  int64_t prefix, rows;
+  const int32_t *low, *own_low, *own_high;
+
+  Visibility(const RowView& view, int64_t row, int64_t count)
+      : prefix(view.prefix),
+        rows(count),
+        low(view.low.data() + row),
+        own_low(view.own_low.data() + row),
+        own_high(view.own_high.data() + row) {}
+
+  // Lanes, from row `lane` on, that see a slot.
+  template <typename V>
+  typename V::Mask who_see(int64_t slot, int64_t lane) const {
+    const int32_t at = static_cast<int32_t>(slot);
+    return slot < prefix ? between<V>(low + lane, own_high + lane, at)
+                         : between<V>(own_low + lane, own_high + lane, at);
+  }
+
+  Seen seen(int64_t first, int64_t last) const {
+    bool any = false, all = true;
+    const bool no_prefix = first >= prefix, no_own = last < prefix;
+    const int64_t last_of_prefix = std::min(last, prefix - 1), first_own = std::max(first, prefix);
+    for (int64_t i = 0; i < rows; ++i) {
+      any |= (low[i] <= last_of_prefix) | ((own_low[i] <= last) & (own_high[i] >= first));
+      all &= (no_prefix | (low[i] <= first)) &
+             (no_own | ((own_high[i] >= last) & (own_low[i] <= first_own)));
+    }
+    return all ? Seen::wholly : any ? Seen::partly : Seen::nothing;
+  }
+};
+
+// The block without the own slots before and behind those that the rows see.
+template <typename Product>
+static KeyBlock<Product> trimmed(KeyBlock<Product> block, const Visibility& rows) {
+  if (block.first + block.count <= rows.prefix) {
+    return block;
+  }
+  const int64_t end = *std::max_element(rows.own_high, rows.own_high + rows.rows) + 1;
+  block.count = std::min(block.first + block.count, end) - block.first;
+  if (block.first >= rows.prefix) {
+    const int64_t low = *std::min_element(rows.own_low, rows.own_low + rows.rows);
+    // Whole elements: values may be packed in pairs.
+    const int64_t skip =
+        std::max<int64_t>(0, low - block.first) / Product::elements * Product::elements;
+    block.first += skip;
+    block.count -= skip;
+    block.skipped = skip;
+    block.keys += skip * block.key_stride;
+    block.values += skip / Product::elements * block.value_stride;
+  }
+  return block;
+}
+
 #include "ensemble_kernels/segment_attention_packing.hpp"
 
 // Scores of a tile become weights: masked, capped, their maxima looked at, raised to powers of two.
 template <typename Product, int vectors>
-static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& block, bool masked,
-                         const int32_t* low, const int32_t* high, double factor,
-                         AttentionWork<Product>& work, typename Product::Vector::Scalar* peaks,
+EK_NOINLINE static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& block, bool masked,
+                         const Visibility& rows, AttentionWork<Product>& work,
+                         typename Product::Vector::Scalar* peaks,
                          typename Product::Vector::Scalar* totals,
                          typename Product::Vector::Scalar* rescale) {
   using V = typename Product::Vector;
@@ -136,7 +195,8 @@ static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& blo
   constexpr int64_t width = vectors * V::size;
   constexpr Scalar nothing = -std::numeric_limits<Scalar>::infinity();
   Scalar* scores = work.scores.data();
-  V unit = broadcast(static_cast<Scalar>(factor));
+  // To units of log2.
+  V unit = broadcast(static_cast<Scalar>(call.scale * 1.4426950408889634));
   if (call.softcap > 0) {
     const V inner = broadcast(static_cast<Scalar>(call.scale / call.softcap));
     const V outer = broadcast(static_cast<Scalar>(call.softcap * 1.4426950408889634));
@@ -154,13 +214,15 @@ static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& blo
       Scalar* at = scores + j * width + v * V::size;
       V score = load(at) * unit;
       if (masked) {
-        score = select(between<V>(low + v * V::size, high + v * V::size,
-                                  static_cast<int32_t>(block.first + j)),
-                       score, broadcast(nothing));
+        score = select(rows.template who_see<V>(block.first + j, v * V::size), score,
+                       broadcast(nothing));
+        store(at, score);
       }
-      store(at, score);
       highest_seen[v] = maximum(highest_seen[v], score);
     }
+  }
+  if (masked) {
+    unit = broadcast(Scalar(1));
   }
   // A finite stand-in where nothing was seen, since (-inf) - (-inf) is NaN.
   const V least = broadcast(std::numeric_limits<Scalar>::lowest());
@@ -169,48 +231,40 @@ static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& blo
     const V before = load(peaks + v * V::size);
     const V peak = maximum(before, highest_seen[v]);
     store(peaks + v * V::size, peak);
-    shift[v] = maximum(least, peak);
-    const V kept = exp2(maximum(least, before) - shift[v]);
+    const V kept = exp2(maximum(least, before) - maximum(least, peak));
     store(rescale + v * V::size, kept);
     total[v] = load(totals + v * V::size) * kept;
+    shift[v] = broadcast(Scalar(0)) - maximum(least, peak);
   }
-  weights_of_scores<Product, vectors>(scores, block.count, shift, total, work.weights.data());
+  weights_of_scores<Product, vectors>(scores, block.count, unit, shift, total, work.weights.data());
   for (int v = 0; v < vectors; ++v) {
     store(totals + v * V::size, total[v]);
   }
 }
 
 template <typename Product, int vectors>
-static void attend_tile(const AttentionCall& call, const RowView& view,
-                        const KeyBlock<Product>& block, bool own, int64_t row, int64_t real_rows,
-                        double factor, const typename Product::Element* query, int64_t query_step,
+static void attend_tile(const AttentionCall& call, const Visibility& rows,
+                        const KeyBlock<Product>& whole, int64_t column,
                         AttentionWork<Product>& work,
-                        const AttentionPart<typename Product::Vector::Scalar>& part,
-                        int64_t column) {
+                        const AttentionPart<typename Product::Vector::Scalar>& part) {
   using V = typename Product::Vector;
-  using Scalar = typename V::Scalar;
   constexpr int64_t width = vectors * V::size;
-  const int32_t* low = (own ? view.own_low : view.low).data() + row;
-  const int32_t* high = own ? view.own_high.data() + row : no_end.data();
-  const int64_t last = block.first + block.count - 1;
-  bool masked = false, seen = false;
-  for (int64_t i = 0; i < real_rows; ++i) {
-    masked = masked || low[i] > block.first || high[i] < last;
-    seen = seen || (low[i] <= last && high[i] >= block.first);
-  }
-  if (!seen) {
+  const KeyBlock<Product> block = trimmed(whole, rows);
+  const Seen seen = rows.seen(block.first, block.first + block.count - 1);
+  if (block.count <= 0 || seen == Seen::nothing) {
     return;
   }
   product<Product, vectors>(block.keys, block.key_stride, 1, block.count,
-                            (call.size + Product::elements - 1) / Product::elements, query,
-                            query_step, work.scores.data(), width, nullptr);
-  Scalar rescale[width];
-  weigh_scores<Product, vectors>(call, block, masked, low, high, factor, work, part.peak + column,
+                            (call.size + Product::elements - 1) / Product::elements,
+                            work.query.data() + column, part.padded, work.scores.data(), width,
+                            nullptr);
+  typename V::Scalar rescale[width];
+  weigh_scores<Product, vectors>(call, block, seen == Seen::partly, rows, work, part.peak + column,
                                  part.total + column, rescale);
   product<Product, vectors>(block.values, 1, block.value_stride, call.size,
                             (block.count + Product::elements - 1) / Product::elements,
                             work.weights.data(), width, part.out + column, part.padded, rescale);
-  add_spoiled<Product, vectors>(work, low, high, block, part, column);
+  add_spoiled<Product, vectors>(work, rows, block, part, column);
 }
 
 template <typename T, typename Product>
@@ -224,44 +278,38 @@ static void attend_unit(const AttentionCall& call, const RowView& view, const At
   std::fill(part.out, part.out + call.size * part.padded, Scalar(0));
   std::fill(part.peak, part.peak + part.padded, -std::numeric_limits<Scalar>::infinity());
   std::fill(part.total, part.total + part.padded, Scalar(0));
-  const double factor = call.scale * 1.4426950408889634;
-
-  const auto run = [&](int64_t begin, int64_t end, bool own) {
-    for (int64_t slot = begin; slot < end; slot += attention_block) {
-      const auto block = key_block<T, Product>(call, unit, slot,
-                                               std::min(attention_block, end - slot), work);
-      for (int64_t row = 0; row < rows;) {
-        const int64_t left = (rows - row + V::size - 1) / V::size;
-        // Five vectors are three and two, not four and one.
-        const int64_t taken = left == 5 ? 3 : std::min<int64_t>(4, left);
-        const int64_t real = std::min(rows - row, taken * V::size);
-        const auto tile = [&](auto count) {
-          attend_tile<Product, decltype(count)::value>(
-              call, view, block, own, unit.row_begin + row, real, factor,
-              work.query.data() + row, part.padded, work, part, row);
-        };
-        switch (taken) {
-          case 1:
-            tile(std::integral_constant<int, 1>{});
-            break;
-          case 2:
-            tile(std::integral_constant<int, 2>{});
-            break;
-          case 3:
-            tile(std::integral_constant<int, 3>{});
-            break;
-          default:
-            tile(std::integral_constant<int, 4>{});
-        }
-        row += taken * V::size;
-      }
-    }
-  };
-  run(unit.slot_begin, unit.slot_end, false);
+  int64_t end = unit.slot_end;
   if (unit.own) {
-    const auto from = view.own_low.begin(), to = view.own_high.begin();
-    run(*std::min_element(from + unit.row_begin, from + unit.row_end),
-        *std::max_element(to + unit.row_begin, to + unit.row_end) + 1, true);
+    end = *std::max_element(view.own_high.begin() + unit.row_begin,
+                            view.own_high.begin() + unit.row_end) + 1;
+  }
+  for (int64_t slot = unit.slot_begin; slot < end; slot += call.block()) {
+    const auto block =
+        key_block<T, Product>(call, unit, slot, std::min(call.block(), end - slot), work);
+    for (int64_t row = 0; row < rows;) {
+      const int64_t left = (rows - row + V::size - 1) / V::size;
+      // Five vectors are three and two, not four and one.
+      const int64_t taken = left == 5 ? 3 : std::min<int64_t>(4, left);
+      const Visibility tile_rows(view, unit.row_begin + row,
+                                 std::min(rows - row, taken * V::size));
+      const auto tile = [&](auto count) {
+        attend_tile<Product, decltype(count)::value>(call, tile_rows, block, row, work, part);
+      };
+      switch (taken) {
+        case 1:
+          tile(std::integral_constant<int, 1>{});
+          break;
+        case 2:
+          tile(std::integral_constant<int, 2>{});
+          break;
+        case 3:
+          tile(std::integral_constant<int, 3>{});
+          break;
+        default:
+          tile(std::integral_constant<int, 4>{});
+      }
+      row += taken * V::size;
+    }
   }
 }
 
@@ -326,7 +374,7 @@ void merge_attention(const AttentionCall& call, const AttentionPart<typename Vec
       }
       lse[place] = totals[i] == 0 ? -std::numeric_limits<float>::infinity()
                                   : static_cast<float>((peaks[i] + std::log2(totals[i])) *
-                                                       0.69314718055994530942);
+                                                       Scalar(0.69314718055994530942));
     }
   }
 }

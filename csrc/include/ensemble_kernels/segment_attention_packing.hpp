@@ -22,21 +22,37 @@ static void pack_query(const AttentionCall& call, const AttentionUnit& unit, int
   using Element = typename Product::Element;
   constexpr int pair = Product::elements;
   const int64_t steps = (call.size + pair - 1) / pair;
-  work.query.assign(steps * padded, Element(0));
-  work.scores.resize(attention_block * attention_lanes);
-  work.weights.resize(attention_block * attention_lanes);
+  work.query.resize(steps * padded);
+  work.scores.resize(attention_block * attention_width);
+  work.weights.resize(attention_block * attention_width);
   const int64_t stride = call.query.element_stride;
-  for (int64_t packed = unit.row_begin; packed < unit.row_end; ++packed) {
-    const T* row = states_at<T>(
-        call.query, unit.batch,
-        unit.key_head * call.heads_per_key + packed % call.heads_per_key,
-        packed / call.heads_per_key);
-    Element* to = work.query.data() + packed - unit.row_begin;
-    for (int64_t d = 0; d < steps; ++d) {
-      if constexpr (pair == 2) {
-        to[d * padded] = pair_bits(row[2 * d * stride], row[(2 * d + 1) * stride]);
-      } else {
-        to[d * padded] = widen(row[d * stride]);
+  // By squares, since a column of the result written number by number would use one cache set.
+  constexpr int64_t side = attention_lanes;
+  Element square[side][side];
+  for (int64_t column = 0; column < padded; column += side) {
+    const T* rows[side];
+    const int64_t real = std::min(side, unit.row_end - unit.row_begin - column);
+    for (int64_t i = 0; i < real; ++i) {
+      const int64_t packed = unit.row_begin + column + i;
+      rows[i] = states_at<T>(call.query, unit.batch,
+                             unit.key_head * call.heads_per_key + packed % call.heads_per_key,
+                             packed / call.heads_per_key);
+    }
+    std::fill(&square[0][0], &square[0][0] + side * side, Element(0));
+    for (int64_t step = 0; step < steps; step += side) {
+      const int64_t count = std::min(side, steps - step);
+      for (int64_t i = 0; i < real; ++i) {
+        for (int64_t d = 0; d < count; ++d) {
+          const int64_t at = pair * (step + d) * stride;
+          if constexpr (pair == 2) {
+            square[d][i] = pair_bits(rows[i][at], rows[i][at + stride]);
+          } else {
+            square[d][i] = widen(rows[i][at]);
+          }
+        }
+      }
+      for (int64_t d = 0; d < count; ++d) {
+        std::memcpy(work.query.data() + (step + d) * padded + column, square[d], sizeof square[d]);
       }
     }
   }
@@ -95,6 +111,22 @@ static bool all_finite(const T* from, int64_t row_stride, int64_t element_stride
                        int64_t size) {
   using V = VectorOf<T>;
   using Scalar = typename V::Scalar;
+#if EK_ISA >= 2
+  // Exponents of ones alone are those of NaN and infinity.
+  if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>) {
+    if (element_stride == 1 && size % 32 == 0) {
+      const __m512i ones = _mm512_set1_epi16(std::is_same_v<T, BFloat16> ? 0x7f80 : 0x7c00);
+      __mmask32 found = 0;
+      for (int64_t j = 0; j < count; ++j, from += row_stride) {
+        for (int64_t d = 0; d < size; d += 32) {
+          const __m512i exponents = _mm512_and_si512(_mm512_loadu_si512(from + d), ones);
+          found |= _mm512_cmpeq_epi16_mask(exponents, ones);
+        }
+      }
+      return found == 0;
+    }
+  }
+#endif
   // 0 · x is 0 for finite x alone.
   V zeros = broadcast(Scalar(0));
   Scalar zero = 0;
@@ -135,35 +167,39 @@ static void set_spoiled_apart(const T* from, const States& states, int64_t count
 
 // Adds them for the rows that see them.
 template <typename Product, int vectors>
-static void add_spoiled(const AttentionWork<Product>& work, const int32_t* low, const int32_t* high,
+static void add_spoiled(const AttentionWork<Product>& work, const Visibility& rows,
                         const KeyBlock<Product>& block,
                         const AttentionPart<typename Product::Vector::Scalar>& part,
                         int64_t column) {
   using V = typename Product::Vector;
   constexpr int64_t width = vectors * V::size;
   for (const auto& one : work.spoiled) {
+    const int64_t slot = one.slot - block.skipped;
+    if (slot < 0 || slot >= block.count) {
+      continue;
+    }
     for (int v = 0; v < vectors; ++v) {
       typename V::Scalar weights[V::size];
       for (int i = 0; i < V::size; ++i) {
         const auto packed =
-            work.weights[one.slot / Product::elements * width + v * V::size + i];
+            work.weights[slot / Product::elements * width + v * V::size + i];
         if constexpr (Product::elements == 2) {
-          weights[i] = as_float(one.slot % 2 ? packed & 0xffff0000u : packed << 16);
+          weights[i] = as_float(slot % 2 ? packed & 0xffff0000u : packed << 16);
         } else {
           weights[i] = packed;
         }
       }
       auto* out = part.out + one.d * part.padded + column + v * V::size;
-      const auto sees = between<V>(low + v * V::size, high + v * V::size,
-                                   static_cast<int32_t>(block.first + one.slot));
+      const auto sees = rows.template who_see<V>(block.first + slot, v * V::size);
       store(out, select(sees, fma(load(weights), broadcast(one.value), load(out)), load(out)));
     }
   }
 }
 
-// Weights 2^(score - shift) as the second product reads them; adds them to `total`.
+// Weights 2^(score · unit + shift) as the second product reads them; adds them to `total`.
 template <typename Product, int vectors>
 static inline void weights_of_scores(const typename Product::Vector::Scalar* scores, int64_t count,
+                                     typename Product::Vector unit,
                                      const typename Product::Vector* shift,
                                      typename Product::Vector* total,
                                      typename Product::Element* weights) {
@@ -172,7 +208,8 @@ static inline void weights_of_scores(const typename Product::Vector::Scalar* sco
   if constexpr (Product::elements == 1) {
     for (int64_t j = 0; j < count; ++j) {
       for (int v = 0; v < vectors; ++v) {
-        const V weight = exp2(load(scores + j * width + v * V::size) - shift[v]);
+        const V score = load(scores + j * width + v * V::size);
+        const V weight = exp2(fma(score, unit, shift[v]));
         total[v] = total[v] + weight;
         store(weights + j * width + v * V::size, weight);
       }
@@ -185,8 +222,9 @@ static inline void weights_of_scores(const typename Product::Vector::Scalar* sco
     for (int64_t j = 0; j < count; j += 2) {
       for (int v = 0; v < vectors; ++v) {
         const auto* at = scores + j * width + v * V::size;
-        const V first = exp2(load(at) - shift[v]);
-        const V second = j + 1 < count ? exp2(load(at + width) - shift[v]) : broadcast(0.0f);
+        const V first = exp2_rough(fma(load(at), unit, shift[v]));
+        const V second =
+            j + 1 < count ? exp2_rough(fma(load(at + width), unit, shift[v])) : broadcast(0.0f);
         total[v] = total[v] + (first + second);
         const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(second.v, first.v);
         _mm512_storeu_si512(weights + j / 2 * width + v * V::size,
@@ -201,7 +239,7 @@ template <typename T, typename Product>
 static KeyBlock<Product> key_block(const AttentionCall& call, const AttentionUnit& unit,
                                    int64_t slot, int64_t count, AttentionWork<Product>& work) {
   using Element = typename Product::Element;
-  KeyBlock<Product> block{slot, count, nullptr, 0, nullptr, 0};
+  KeyBlock<Product> block{slot, count, 0, nullptr, 0, nullptr, 0};
   const T* keys = states_at<T>(call.key, unit.batch, unit.key_head, slot);
   const T* values = states_at<T>(call.value, unit.batch, unit.key_head, slot);
   work.spoiled.clear();

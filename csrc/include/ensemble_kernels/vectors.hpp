@@ -1,9 +1,8 @@
 // Vectors of the instruction set EK_ISA (0 portable, 1 AVX2, 2 AVX-512, 3 with bfloat16 products).
 // Included by foreach_isa.hpp inside a namespace for each.
 //
-// `Floats` has `Floats::size` lanes. `Doubles` serves float64 inputs; it is written for the
-// compiler to vectorise and is not tuned. `VectorOf<T>` is the one that inputs of type T are
-// computed in.
+// `Floats` has `Floats::size` lanes, `Doubles` serves float64 inputs. `VectorOf<T>` is the one that
+// inputs of type T are computed in.
 
 // Lanes where lowest <= x <= highest.
 template <typename V>
@@ -221,6 +220,19 @@ static inline Floats exp2_in_range(Floats x) {
 // 2^x for x up to 128: exactly 0 below -150 and for -inf.
 static inline Floats exp2(Floats x) { return exp2_in_range(maximum(broadcast(-151.0f), x)); }
 
+// The same to 2.6e-6, for what is rounded to bfloat16.
+static inline Floats exp2_rough(Floats x) {
+  x = maximum(broadcast(-151.0f), x);
+  const Floats n = round_to_integer(x);
+  const Floats f = x - n;
+  Floats p = broadcast(9.5701020e-3f);
+  p = fma(p, f, broadcast(5.5917860e-2f));
+  p = fma(p, f, broadcast(2.4024745e-1f));
+  p = fma(p, f, broadcast(6.9312181e-1f));
+  p = fma(p, f, broadcast(9.9999926e-1f));
+  return scale_by_power(p, n);
+}
+
 // To 3 units in the last place: the series near 0, where the other form would cancel.
 static inline Floats tanh(Floats x) {
   const Floats one = broadcast(1.0f), square = x * x, size = absolute(x);
@@ -246,100 +258,7 @@ static inline float highest(Floats a) {
   return best;
 }
 
-struct Doubles {
-  using Scalar = double;
-  struct Mask {
-    bool lane[8];
-  };
-  static constexpr int size = 8;
-  double v[8];
-};
-
-#define EK_LANES(expression)                \
-  Doubles r;                                \
-  for (int i = 0; i < Doubles::size; ++i) { \
-    r.v[i] = (expression);                  \
-  }                                         \
-  return r
-static inline Doubles broadcast(double x) { EK_LANES(x); }
-static inline Doubles load(const double* p) { EK_LANES(p[i]); }
-static inline void store(double* p, Doubles a) { std::memcpy(p, a.v, sizeof a.v); }
-static inline Doubles operator+(Doubles a, Doubles b) { EK_LANES(a.v[i] + b.v[i]); }
-static inline Doubles operator-(Doubles a, Doubles b) { EK_LANES(a.v[i] - b.v[i]); }
-static inline Doubles operator*(Doubles a, Doubles b) { EK_LANES(a.v[i] * b.v[i]); }
-static inline Doubles operator/(Doubles a, Doubles b) { EK_LANES(a.v[i] / b.v[i]); }
-static inline Doubles fma(Doubles a, Doubles b, Doubles c) { EK_LANES(a.v[i] * b.v[i] + c.v[i]); }
-static inline Doubles maximum(Doubles a, Doubles b) { EK_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
-static inline Doubles minimum(Doubles a, Doubles b) { EK_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-static inline Doubles absolute(Doubles a) { EK_LANES(std::fabs(a.v[i])); }
-static inline Doubles tanh(Doubles a) { EK_LANES(std::tanh(a.v[i])); }
-static inline Doubles::Mask less(Doubles a, Doubles b) {
-  Doubles::Mask m;
-  for (int i = 0; i < Doubles::size; ++i) {
-    m.lane[i] = a.v[i] < b.v[i];
-  }
-  return m;
-}
-static inline uint32_t lanes_at_least(Doubles a, Doubles b) {
-  uint32_t lanes = 0;
-  for (int i = 0; i < Doubles::size; ++i) {
-    lanes |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
-  }
-  return lanes;
-}
-static inline Doubles select(Doubles::Mask m, Doubles yes, Doubles no) {
-  EK_LANES(m.lane[i] ? yes.v[i] : no.v[i]);
-}
-static inline double sum(Doubles a) {
-  return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7]));
-}
-static inline double highest(Doubles a) {
-  double best = a.v[0];
-  for (int i = 1; i < Doubles::size; ++i) {
-    best = best > a.v[i] ? best : a.v[i];
-  }
-  return best;
-}
-template <>
-inline Doubles::Mask between<Doubles>(const int32_t* lowest, const int32_t* highest, int32_t x) {
-  Doubles::Mask m;
-  for (int i = 0; i < Doubles::size; ++i) {
-    m.lane[i] = lowest[i] <= x && x <= highest[i];
-  }
-  return m;
-}
-#undef EK_LANES
-
-// The series of 2^f, whose rest is below 1e-17 for |f| <= 1/2.
-static inline Doubles exp2(Doubles x) {
-  Doubles r;
-  for (int i = 0; i < Doubles::size; ++i) {
-    const double bounded = x.v[i] < -1080.0 ? -1080.0 : x.v[i];
-    // Adding 1.5 * 2^52 leaves no bits behind the point.
-    const double n = (bounded + 6755399441055744.0) - 6755399441055744.0;
-    const double f = bounded - n;
-    double p = 1.3691488853904124e-12;
-    p = p * f + 2.5678435993488196e-11;
-    p = p * f + 4.44553827187081e-10;
-    p = p * f + 7.054911620801121e-09;
-    p = p * f + 1.0178086009239696e-07;
-    p = p * f + 1.3215486790144305e-06;
-    p = p * f + 1.5252733804059838e-05;
-    p = p * f + 0.00015403530393381606;
-    p = p * f + 0.0013333558146428441;
-    p = p * f + 0.009618129107628477;
-    p = p * f + 0.055504108664821576;
-    p = p * f + 0.2402265069591007;
-    p = p * f + 0.6931471805599453;
-    p = p * f + 1.0;
-    // NaN has no integer; in two steps, since one double holds only 2^-1022 to 2^1023.
-    const int64_t whole = n == n ? static_cast<int64_t>(n) : 0;
-    const int64_t half = whole >> 1;
-    r.v[i] = p * double_power_of_two(half) * double_power_of_two(whole - half);
-  }
-  return r;
-}
-static inline Doubles exp2_in_range(Doubles x) { return exp2(x); }
+#include "ensemble_kernels/vectors_double.hpp"
 
 template <typename T>
 struct VectorFor {
