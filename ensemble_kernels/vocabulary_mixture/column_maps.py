@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .token_tables import TokenTable
+from .token_tables import TokenTable, check_id
 
 
 class AlignmentMaps(NamedTuple):
@@ -35,6 +35,22 @@ class AlignmentMaps(NamedTuple):
             self.prefix_end.to(device),
             [t.to(device) for t in self.score_columns],
         )
+
+
+class Union(NamedTuple):
+    """What of an alignment takes long to find: the sorted tokens; per model `[token table]` int64
+    the column of each id, -1 where it has none; and `prefix_end`."""
+
+    tokens: tuple[bytes, ...]
+    columns: list[Tensor]
+    prefix_end: Tensor
+
+    @classmethod
+    def of(cls, tables: Sequence[TokenTable]) -> Union:
+        tokens = union_tokens(tables)
+        ends = any(table.end_of_text_ids for table in tables)
+        columns = columns_of_ids(tables, tokens, len(tokens) if ends else None)
+        return cls(tokens, columns, prefix_ends(tokens, len(tokens) + ends))
 
 
 def union_tokens(tables: Sequence[TokenTable]) -> tuple[bytes, ...]:
@@ -86,3 +102,27 @@ def own_columns(offsets: Tensor) -> Tensor:
     """`score_columns` of a model with no table of first sub-tokens."""
     columns = torch.arange(offsets.shape[0] - 1, dtype=torch.int32)
     return columns.where(offsets.diff() > 0, -1)
+
+
+def score_columns(
+    name: str,
+    first_subtokens: Mapping[bytes, int],
+    tokens: Sequence[bytes],
+    columns: Tensor,
+    offsets: Tensor,
+) -> Tensor:
+    """`score_columns` of a model with a table of first sub-tokens, which errors call `name`."""
+    for token in first_subtokens.keys() - set(tokens):
+        raise ValueError(f"{name} must hold tokens of the union, got {token!r}")
+    scores = own_columns(offsets).tolist()
+    column_of_id = columns.tolist()
+    for column, token in enumerate(tokens):
+        if scores[column] >= 0 or token not in first_subtokens:
+            continue
+        token_id = first_subtokens[token]
+        check_id(f"{name}[{token!r}]", token_id, len(column_of_id))
+        target = column_of_id[token_id]
+        if target < 0 or target == len(tokens):
+            raise ValueError(f"{name}[{token!r}] must be the id of a text token, got {token_id}")
+        scores[column] = target
+    return torch.tensor(scores, dtype=torch.int32)

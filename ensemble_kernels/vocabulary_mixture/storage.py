@@ -1,14 +1,21 @@
-"""The file of a `VocabularyAlignment`: its token tables as JSON. Everything else follows from
-them in about a second, and a file with nothing derived in it cannot disagree with itself."""
+"""The files of a `VocabularyAlignment`. The one to pass on has its token tables as JSON: everything
+else follows from them in about a second, and a file with nothing derived in it cannot disagree with
+itself. The one of the cache has what takes long to derive, for those who have the tables."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from .column_maps import Union
 from .token_tables import TokenTable, fingerprint, read_tables
 
 _FORMAT = "ensemble_kernels.VocabularyAlignment"
@@ -46,6 +53,38 @@ def read(path: str | os.PathLike[str]) -> tuple[tuple[TokenTable, ...], FirstSub
         return tables, subtokens and [_from_json(table) for table in subtokens]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is no intact VocabularyAlignment: {error!r}") from error
+
+
+def write_union(path: Path, columns: Sequence[Tensor], prefix_end: Tensor) -> None:
+    """Writes a file of the cache, or nothing where that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside, so that another process never reads half a file.
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            torch.save({"columns": list(columns), "prefix_end": prefix_end}, file)
+        os.replace(file.name, path)
+    except OSError:
+        return
+
+
+def read_union(path: Path, tables: Sequence[TokenTable]) -> Union | None:
+    """Reads a file of the cache; None where there is none, or a damaged one."""
+    try:
+        content = torch.load(path, weights_only=True)
+        columns, prefix_end = content["columns"], content["prefix_end"]
+        ends = any(table.end_of_text_ids for table in tables)
+        tokens: list[bytes | None] = [None] * (len(prefix_end) - ends)
+        for table, of_ids in zip(tables, columns, strict=True):
+            for text, column in zip(table.texts, of_ids.tolist(), strict=True):
+                if text is not None:
+                    tokens[column] = text
+        if None in tokens:
+            return None
+        return Union(tuple(tokens), columns, prefix_end)  # type: ignore[arg-type]
+    except (OSError, EOFError, RuntimeError, ValueError, TypeError, KeyError, IndexError):
+        return None
+    except pickle.UnpicklingError:
+        return None
 
 
 # Latin-1 maps each byte to the character of the same number, so any bytes fit into JSON.

@@ -1,6 +1,8 @@
 import json
 import tempfile
 import warnings
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensemble_kernels import VocabularyAlignment
+from ensemble_kernels.vocabulary_mixture import column_maps
 
 from .oracles.vocabulary_mixture import END, union
 from .vocabulary_strategies import align, models
@@ -244,3 +247,36 @@ def test_models_and_columns_out_of_range():
             alignment.token_id(model, column)
     with pytest.raises(ValueError, match="model"):
         alignment.model_columns(1)
+
+
+@given(models())
+@settings(max_examples=30, deadline=None)
+def test_cached_is_the_same(drawn):
+    tables = [m.table for m in drawn], [m.ends for m in drawn]
+    with tempfile.TemporaryDirectory() as folder:
+        made = VocabularyAlignment.cached(*tables, folder=folder)
+        (file,) = Path(folder).iterdir()
+        with patch.object(column_maps, "union_tokens", side_effect=AssertionError("made anew")):
+            again = VocabularyAlignment.cached(*tables, folder=folder)
+        assert file.stem == made.fingerprint == again.fingerprint
+        assert again.tokens == made.tokens
+        assert (again.size, again.end_of_text) == (made.size, made.end_of_text)
+        for one, other in zip(again.maps("cpu"), made.maps("cpu"), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a file of torch", None])
+def test_a_damaged_cache_is_made_anew(tmp_path, damage):
+    tables = [[b"a", b"b"], [b"b", b"c"]]
+    made = VocabularyAlignment.cached(tables, folder=tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:200] if damage is None else damage)
+    assert VocabularyAlignment.cached(tables, folder=tmp_path).tokens == made.tokens
+    with patch.object(column_maps, "union_tokens", side_effect=AssertionError("made anew")):
+        assert VocabularyAlignment.cached(tables, folder=tmp_path).tokens == made.tokens
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
+    (tmp_path / "file").write_text("")
+    alignment = VocabularyAlignment.cached([[b"a"]], folder=tmp_path / "file" / "folder")
+    assert alignment.tokens == (b"a",)
