@@ -11,13 +11,28 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test models bench lint format clean
+.PHONY: demo test cpp-test models bench lint format clean
 
 demo: $(INSTALLED)
 	@$(BIN)/ensemble-decode demo
 
 test: $(INSTALLED) models
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# The C++ tests: as they are, under two sanitizers, and as on a processor without vectors of ours.
+# Needs CMake and a compiler, no torch.
+CPP_VARIANTS := plain address undefined portable
+cpp-test: $(CPP_VARIANTS:%=cpp-test-%)
+
+cpp-test-plain: CPP_OPTIONS :=
+cpp-test-address: CPP_OPTIONS := -DEK_SANITIZE=address
+cpp-test-undefined: CPP_OPTIONS := -DEK_SANITIZE=undefined
+cpp-test-portable: CPP_OPTIONS := -DEK_FORCE_PORTABLE=ON
+cpp-test-%:
+	@cmake -S . -B build/cpp/$* $(CPP_OPTIONS) --log-level=WARNING
+	@cmake --build build/cpp/$* --parallel 2
+	@echo "C++ tests, $*:"
+	@cd build/cpp/$* && ctest --output-on-failure
 
 models: $(INSTALLED)
 	@$(BIN)/ensemble-decode models fetch

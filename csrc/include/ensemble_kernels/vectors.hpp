@@ -184,8 +184,8 @@ static inline Floats round_to_integer(Floats a) {
 static inline Floats scale_by_power(Floats a, Floats n) {
   Floats r;
   for (int i = 0; i < Floats::size; ++i) {
-    // NaN has no integer.
-    const int whole = n.v[i] == n.v[i] ? static_cast<int>(n.v[i]) : 0;
+    // Others, NaN among them, may fit no integer. They come from rows with NaN, which stays.
+    const int whole = n.v[i] >= -252 && n.v[i] <= 254 ? static_cast<int>(n.v[i]) : 0;
     const int half = whole >> 1;
     const float low = as_float(static_cast<uint32_t>(half + 127) << 23);
     const float high = as_float(static_cast<uint32_t>(whole - half + 127) << 23);
@@ -310,8 +310,9 @@ static inline Doubles exp2(Doubles x) {
     p = p * f + 0.2402265069591007;
     p = p * f + 0.6931471805599453;
     p = p * f + 1.0;
-    // NaN has no integer; in two steps, since one double holds only 2^-1022 to 2^1023.
-    const int64_t whole = n == n ? static_cast<int64_t>(n) : 0;
+    // NaN and what lies beyond may fit no integer; in two steps, since one double holds only 2^-1022
+    // to 2^1023.
+    const int64_t whole = n <= 1024 ? static_cast<int64_t>(n) : 0;
     const int64_t half = whole >> 1;
     r.v[i] = p * double_power_of_two(half) * double_power_of_two(whole - half);
   }
