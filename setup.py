@@ -8,6 +8,8 @@ the environment that is installed into. ENSEMBLE_KERNELS_BUILD says what to buil
     cpu              the CPU kernels, or the install fails
     cuda             not there yet
     none             nothing: a pure Python package that works through the references and Triton
+
+CXX, CXXFLAGS, LDFLAGS and MAX_JOBS are heeded. Without ninja everything is compiled each time.
 """
 
 import json

@@ -197,6 +197,22 @@ void nan_beside_the_maximum(Kernel<T> kernel) {
   }
 }
 
+// A stretch without a maximum of its own, behind or before one of numbers.
+template <typename T>
+void stretches_of_nothing(Kernel<T> kernel) {
+  std::mt19937 random(5);
+  for (const double filling : {nan, -infinity}) {
+    for (const double odd : {nan, infinity, -infinity}) {
+      std::vector<double> values = normal(random, 2 * statistics_stretch, 3);
+      const auto half = values.begin() + statistics_stretch;
+      const bool first = random() % 2;
+      std::fill(first ? values.begin() : half, first ? half : values.end(), filling);
+      values[(first ? 0 : statistics_stretch) + random() % statistics_stretch] = odd;
+      compare<T>(kernel, values, 1, 1.0, random);
+    }
+  }
+}
+
 template <typename T>
 void first_of_equals(Kernel<T> kernel) {
   std::mt19937 random(4);
@@ -229,6 +245,7 @@ void everything(Kernel<T> kernel) {
   all_lengths<T>(kernel);
   without_order<T>(kernel);
   nan_beside_the_maximum<T>(kernel);
+  stretches_of_nothing<T>(kernel);
   first_of_equals<T>(kernel);
   nothing_at_all<T>(kernel);
 }
