@@ -12,13 +12,28 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test models bench bench-operators lint format clean
+.PHONY: demo test cpp-test models bench bench-operators lint format clean
 
 demo: $(INSTALLED)
 	@$(BIN)/ensemble-decode demo
 
 test: $(INSTALLED) models
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# The C++ tests: as they are, under two sanitizers, and as on a processor without vectors of ours.
+# Needs CMake and a compiler, no torch.
+CPP_VARIANTS := plain address undefined portable
+cpp-test: $(CPP_VARIANTS:%=cpp-test-%)
+
+cpp-test-plain: CPP_OPTIONS :=
+cpp-test-address: CPP_OPTIONS := -DEK_SANITIZE=address
+cpp-test-undefined: CPP_OPTIONS := -DEK_SANITIZE=undefined
+cpp-test-portable: CPP_OPTIONS := -DEK_FORCE_PORTABLE=ON
+cpp-test-%:
+	@cmake -S . -B build/cpp/$* $(CPP_OPTIONS) --log-level=WARNING
+	@cmake --build build/cpp/$* --parallel 2
+	@echo "C++ tests, $*:"
+	@cd build/cpp/$* && ctest --output-on-failure
 
 models: $(INSTALLED)
 	@$(BIN)/ensemble-decode models fetch
@@ -42,8 +57,10 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) build *.egg-info
+	rm -f ensemble_kernels/libensemble_kernels.so ensemble_kernels/_native_build.json
 
-$(INSTALLED): pyproject.toml setup.py
+# An editable install keeps the library that it was built with: changed sources build it anew.
+$(INSTALLED): pyproject.toml setup.py $(shell find csrc -name '*.[ch]pp')
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "PYTHON=$(PYTHON) is too old: Python 3.11 or later is needed"; exit 1; }
 	@if [ -n "$(TORCH)" ] || ! $(PYTHON) -c 'import torch' 2>/dev/null; then \

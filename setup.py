@@ -8,29 +8,38 @@ the environment that is installed into. ENSEMBLE_KERNELS_BUILD says what to buil
     cpu              the CPU kernels, or the install fails
     cuda             not there yet
     none             nothing: a pure Python package that works through the references and Triton
+
+CXX, CXXFLAGS, LDFLAGS and MAX_JOBS are heeded. Without ninja everything is compiled each time.
 """
 
 import json
 import os
+import re
+import shlex
 import shutil
 import site
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-LIBRARY = "libensemble_kernels.so"
+LIBRARY, RECORD = "libensemble_kernels.so", "_native_build.json"
 SOURCES = [*sorted((ROOT / "csrc" / "cpu").glob("*.cpp")), ROOT / "csrc" / "registration.cpp"]
-OLDEST_TORCH = "0x020b000000000000"  # 2.11
+OLDEST_TORCH = (2, 11)
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # GCC 12 sees uninitialised values in its own intrinsics, and warns of vectors as arguments although
 # all of those functions are inlined.
 FLAGS += ["-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi"]
+FLAGS += ["-Wno-unknown-warning-option"]  # for compilers that do not know these
+FLAGS += [f"-DTORCH_TARGET_VERSION=0x{OLDEST_TORCH[0]:02x}{OLDEST_TORCH[1]:02x}000000000000"]
 
 
 class Unbuildable(Exception):
@@ -56,95 +65,152 @@ def torch_folder() -> Path:
     folders.append(sysconfig.get_path("platlib", vars=base))
     for folder in folders:
         torch = Path(folder) / "torch"
-        if (torch / "include" / "torch" / "csrc" / "stable" / "tensor.h").exists():
+        headers = torch / "include" / "torch" / "csrc" / "stable" / "tensor.h"
+        if headers.exists() and torch_version(torch) >= OLDEST_TORCH:
             return torch
     raise Unbuildable("no torch of version 2.11 or later was there to build against")
 
 
+def torch_version(torch: Path) -> tuple[int, ...]:
+    """Read, since importing torch takes seconds and may fail in an isolated build."""
+    found = re.search(r"__version__ = '(\d+)\.(\d+)", (torch / "version.py").read_text())
+    return tuple(map(int, found.groups())) if found else (0,)
+
+
 def compiler() -> list[str]:
-    named = os.environ.get("CXX")
-    command = named.split() if named else ["c++"]
-    for candidate in [command] if named else [command, ["g++"], ["clang++"]]:
+    named = shlex.split(os.environ.get("CXX", ""))
+    for candidate in [named] if named else [["c++"], ["g++"], ["clang++"]]:
         if shutil.which(candidate[0]):
             return candidate
-    raise Unbuildable(f"no C++ compiler was there ({command[0]})")
+    raise Unbuildable(f"no C++ compiler was there ({named[0] if named else 'c++'})")
 
 
-def write_ninja(folder: Path, library: Path) -> None:
-    torch, cxx = torch_folder(), " ".join(compiler())
-    flags = [*FLAGS, f"-DTORCH_TARGET_VERSION={OLDEST_TORCH}", f"-I{ROOT / 'csrc' / 'include'}"]
-    flags += [f"-isystem {torch / 'include'}", os.environ.get("CXXFLAGS", "")]
-    link = f"-shared -L{torch / 'lib'} -ltorch_cpu {os.environ.get('LDFLAGS', '')}"
-    lines = [
-        "rule compile",
-        f"  command = {cxx} {' '.join(flags)} -MD -MF $out.d -c $in -o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "rule link",
-        f"  command = {cxx} $in {link} -o $out",
-    ]
-    objects = [f"{source.stem}.o" for source in SOURCES]
-    for name, source in zip(objects, SOURCES, strict=True):
-        lines.append(f"build {name}: compile {source}")
-    lines.append(f"build {library}: link {' '.join(objects)}")
-    folder.mkdir(parents=True, exist_ok=True)
+class Step(NamedTuple):
+    output: Path
+    inputs: list[Path]
+    command: list[str]
+
+
+def steps(folder: Path, library: Path) -> tuple[list[Step], Step]:
+    """The compilations, and the link behind them."""
+    cxx, torch = compiler(), torch_folder()
+    flags = [*FLAGS, f"-I{ROOT / 'csrc' / 'include'}", "-isystem", str(torch / "include")]
+    flags += shlex.split(os.environ.get("CXXFLAGS", ""))
+    compilations = []
+    for source in SOURCES:
+        output = folder / f"{source.stem}.o"
+        files = ["-MD", "-MF", f"{output}.d", "-c", str(source), "-o", str(output)]
+        compilations.append(Step(output, [source], [*cxx, *flags, *files]))
+    objects = [step.output for step in compilations]
+    # The package imports torch before the library. macOS must be told that its symbols come later;
+    # elsewhere the linker checks them.
+    macos = sys.platform == "darwin"
+    link = ["-undefined", "dynamic_lookup"] if macos else [f"-L{torch / 'lib'}", "-ltorch_cpu"]
+    link += [*shlex.split(os.environ.get("LDFLAGS", "")), "-o", str(library)]
+    return compilations, Step(library, objects, [*cxx, *map(str, objects), "-shared", *link])
+
+
+def jobs() -> int:
+    named = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
+    if not named.isdecimal() or int(named) < 1:
+        sys.exit(f"MAX_JOBS must be a whole number from 1 on, got {named!r}")
+    return int(named)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+
+
+def run_with_ninja(ninja: str, folder: Path, compilations: list[Step], link: Step) -> str:
+    """Compiles only what has changed. Returns the output."""
+
+    def path(file: Path) -> str:
+        return re.sub(r"([$ :])", r"$\1", str(file))
+
+    lines = ["rule compile", "  command = $run", "  depfile = $out.d", "  deps = gcc"]
+    lines += ["rule link", "  command = $run"]
+    for rule, step in [*(("compile", step) for step in compilations), ("link", link)]:
+        lines.append(f"build {path(step.output)}: {rule} {' '.join(map(path, step.inputs))}")
+        lines.append(f"  run = {shlex.join(step.command).replace('$', '$$')}")
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
+    return checked(run([ninja, "-C", str(folder), "-j", str(jobs())]))
+
+
+def run_without_ninja(compilations: list[Step], link: Step) -> str:
+    with ThreadPoolExecutor(jobs()) as pool:
+        done = list(pool.map(run, [step.command for step in compilations]))
+    return "".join(map(checked, done)) + checked(run(link.command))
+
+
+def checked(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode:
+        print(done.stdout)
+        errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
+        raise Unbuildable(f"the compiler failed: {(errors or ['see the output above'])[0].strip()}")
+    return done.stdout
 
 
 def build(folder: Path, library: Path) -> None:
     """Raises Unbuildable with the reason in one line."""
     if sys.platform == "win32":
         raise Unbuildable("the native build does not support Windows")
-    ninja = shutil.which("ninja", path=os.pathsep.join([bin_folder(), os.environ["PATH"]]))
-    if ninja is None:
-        raise Unbuildable("no ninja was there (pip install ninja)")
+    compilations, link = steps(folder, library)
+    folder.mkdir(parents=True, exist_ok=True)
     library.parent.mkdir(parents=True, exist_ok=True)
-    write_ninja(folder, library.resolve())
-    jobs = os.environ.get("MAX_JOBS")
-    done = subprocess.run(
-        [ninja, "-C", str(folder), *(["-j", jobs] if jobs else [])],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    print(done.stdout)
-    if done.returncode:
-        errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
-        raise Unbuildable(f"the compiler failed: {(errors or ['see the output above'])[0]}")
+    # An environment that is not activated has its programs not on the path.
+    programs = [sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
+    ninja = shutil.which("ninja", path=os.pathsep.join(programs))
+    if ninja:
+        print(run_with_ninja(ninja, folder, compilations, link))
+    else:
+        print(run_without_ninja(compilations, link))
 
 
-def bin_folder() -> str:
-    try:
-        from ninja import BIN_DIR
-    except ImportError:
-        return sysconfig.get_path("scripts")
-    return BIN_DIR
+def record(package: Path, reason: str | None) -> None:
+    """Says for `_native.py` why there is no library, and removes that of an earlier build."""
+    package.mkdir(parents=True, exist_ok=True)
+    if reason is not None:
+        (package / LIBRARY).unlink(missing_ok=True)
+    (package / RECORD).write_text(json.dumps({"built": reason is None, "reason": reason}) + "\n")
+
+
+def package_folder(build_lib: str, in_place: bool) -> Path:
+    return (ROOT if in_place else Path(build_lib).resolve()) / "ensemble_kernels"
 
 
 class BuildNative(build_ext):
     def run(self) -> None:
-        choice = wanted()
-        package = "ensemble_kernels" if self.inplace else f"{self.build_lib}/ensemble_kernels"
-        package = ROOT / package if self.inplace else Path(package)
-        library, reason = package / LIBRARY, None
+        package = package_folder(self.build_lib, self.inplace)
         try:
-            build(Path(self.build_temp).resolve() / "native", library)
+            build(Path(self.build_temp).resolve() / "native", package / LIBRARY)
         except Unbuildable as error:
             if choice == "cpu":
                 sys.exit(f"ENSEMBLE_KERNELS_BUILD=cpu: {error}")
-            library.unlink(missing_ok=True)
-            reason = str(error)
-            print(f"ensemble-kernels: without native kernels: {reason}", file=sys.stderr)
-        record = {"built": reason is None, "reason": reason}
-        (package / "_native_build.json").write_text(json.dumps(record) + "\n")
+            record(package, str(error))
+            print(f"ensemble-kernels: without native kernels: {error}", file=sys.stderr)
+        else:
+            record(package, None)
 
     def get_outputs(self) -> list[str]:
-        package = Path(self.build_lib) / "ensemble_kernels"
-        found = [package / LIBRARY, package / "_native_build.json"]
-        return [str(path) for path in found if path.exists()]
+        names = [self.build_lib + f"/ensemble_kernels/{name}" for name in (LIBRARY, RECORD)]
+        package = package_folder(self.build_lib, self.inplace)
+        return [name for name in names if (package / Path(name).name).exists()]
 
     def get_output_mapping(self) -> dict[str, str]:
-        return {}
+        """Where an editable install finds what a wheel would hold."""
+        package = package_folder(self.build_lib, True)
+        outputs = self.get_outputs() if self.inplace else []
+        return {name: str(package / Path(name).name) for name in outputs}
+
+
+class BuildPython(build_py):
+    def run(self) -> None:
+        super().run()
+        if choice == "none":
+            package = package_folder(self.build_lib, self.editable_mode)
+            record(package, "installed with ENSEMBLE_KERNELS_BUILD=none")
 
 
 class PlatformWheel(bdist_wheel):
@@ -154,14 +220,9 @@ class PlatformWheel(bdist_wheel):
         return (python, abi, platform) if self.root_is_pure else ("py3", "none", platform)
 
 
-native = wanted() != "none"
-if not native:
-    # What an earlier build left in the tree would be packed, or loaded by an editable install.
-    (ROOT / "ensemble_kernels" / LIBRARY).unlink(missing_ok=True)
-    record = {"built": False, "reason": "installed with ENSEMBLE_KERNELS_BUILD=none"}
-    (ROOT / "ensemble_kernels" / "_native_build.json").write_text(json.dumps(record) + "\n")
-
+choice = wanted()
+native = Extension("ensemble_kernels._native_library", [])
 setup(
-    ext_modules=[Extension("ensemble_kernels._native_library", [])] if native else [],
-    cmdclass={"build_ext": BuildNative, "bdist_wheel": PlatformWheel},
+    ext_modules=[] if choice == "none" else [native],
+    cmdclass={"build_ext": BuildNative, "build_py": BuildPython, "bdist_wheel": PlatformWheel},
 )

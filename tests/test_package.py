@@ -35,4 +35,4 @@ def test_the_wheel_holds_every_module_and_needs_no_compiler(tmp_path):
         for file in (base / package).rglob("*")
         if file.suffix == ".py" or file.name == "py.typed"
     }
-    assert shipped == tree
+    assert shipped == tree | {"ensemble_kernels/_native_build.json"}  # why there is no library

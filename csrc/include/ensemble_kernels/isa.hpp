@@ -6,7 +6,8 @@
 #include <stdexcept>
 #include <string>
 
-#if defined(__x86_64__) && defined(__GNUC__)
+// EK_FORCE_PORTABLE: as on a processor without any of them, for tests.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(EK_FORCE_PORTABLE)
 #define EK_X86 1
 #else
 #define EK_X86 0

@@ -189,8 +189,8 @@ static inline Floats round_to_integer(Floats a) {
 static inline Floats scale_by_power(Floats a, Floats n) {
   Floats r;
   for (int i = 0; i < Floats::size; ++i) {
-    // NaN has no integer.
-    const int whole = n.v[i] == n.v[i] ? static_cast<int>(n.v[i]) : 0;
+    // Others, NaN among them, may fit no integer. They come from rows with NaN, which stays.
+    const int whole = n.v[i] >= -252 && n.v[i] <= 254 ? static_cast<int>(n.v[i]) : 0;
     const int half = whole >> 1;
     const float low = as_float(static_cast<uint32_t>(half + 127) << 23);
     const float high = as_float(static_cast<uint32_t>(whole - half + 127) << 23);

@@ -122,14 +122,15 @@ inline Doubles::Mask between<Doubles>(const int32_t* lowest, const int32_t* high
 }
 
 
-// The series of 2^f, whose rest is below 1e-17 for |f| <= 1/2; 0 below 2^-1022.
+// The series of 2^f, whose rest is below 1e-17 for |f| <= 1/2; 0 below 2^-1075.
 static inline Doubles exp2(Doubles x) {
-  Doubles r;
+  constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves no bits behind the
+  Doubles r;                                    // point, and an integer in the lowest ones
   for (int i = 0; i < Doubles::size; ++i) {
-    const double bounded = x.v[i] < -1022.0 ? -1022.0 : x.v[i];
-    // Adding 1.5 * 2^52 leaves no bits behind the point, and n in the lowest ones.
-    const double shifted = bounded + 6755399441055744.0;
-    const double f = bounded - (shifted - 6755399441055744.0);
+    const double above = x.v[i] < -1080.0 ? -1080.0 : x.v[i];
+    const double bounded = above > 1030.0 ? 1030.0 : above;
+    const double shifted = bounded + magic;
+    const double f = bounded - (shifted - magic);
     double p = 1.3691488853904124e-12;
     p = p * f + 2.5678435993488196e-11;
     p = p * f + 4.44553827187081e-10;
@@ -144,8 +145,13 @@ static inline Doubles exp2(Doubles x) {
     p = p * f + 0.2402265069591007;
     p = p * f + 0.6931471805599453;
     p = p * f + 1.0;
-    const double power = as_double((as_bits(shifted) + 1023) << 52);
-    r.v[i] = x.v[i] < -1022.0 ? 0.0 : p * power;
+    // In two steps, since one double holds only 2^-1022 to 2^1023. NaN stays, whatever its bits.
+    const int64_t whole = static_cast<int64_t>(as_bits(shifted) - as_bits(magic));
+    const int64_t half = whole >> 1;
+    const auto power = [](int64_t n) EK_INLINE {
+      return as_double(static_cast<uint64_t>(n + 1023) << 52);
+    };
+    r.v[i] = p * power(half) * power(whole - half);
   }
   return r;
 }
