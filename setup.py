@@ -30,7 +30,12 @@ OLDEST_TORCH = "0x020b000000000000"  # 2.11
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # GCC 12 sees uninitialised values in its own intrinsics, and warns of vectors as arguments although
 # all of those functions are inlined.
-FLAGS += ["-Wno-maybe-uninitialized", "-Wno-psabi", "-Wno-unknown-warning-option"]
+FLAGS += [
+    "-Wno-maybe-uninitialized",
+    "-Wno-uninitialized",
+    "-Wno-psabi",
+    "-Wno-unknown-warning-option",
+]
 
 
 class Unbuildable(Exception):

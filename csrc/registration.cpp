@@ -50,6 +50,7 @@ STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels, CPU, m) {
   m.impl("compact_kv_", TORCH_BOX(&compact_kv_));
   m.impl("token_statistics", TORCH_BOX(&token_statistics));
   m.impl("segment_mean", TORCH_BOX(&segment_mean));
+  m.impl("mix_distributions", TORCH_BOX(&mix_distributions));
 }
 
 // Of the native library itself, for `backends()` and the tests.

@@ -22,4 +22,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> token_statistics(Tensor logit
 
 Tensor segment_mean(Tensor values, Tensor segment_offsets);
 
+std::tuple<Tensor, Tensor, Tensor> mix_distributions(std::vector<Tensor> logits,
+                                                     std::vector<Tensor> map_offsets,
+                                                     std::vector<Tensor> map_ids, Tensor weights,
+                                                     Tensor temperature, bool geometric);
+
 }  // namespace ensemble_kernels

@@ -14,7 +14,7 @@ from ensemble_kernels import _native
 from .test_operators import sample
 
 NATIVE = torch.ops.ensemble_kernels_native
-WITH_KERNEL = ("compact_kv_", "segment_mean", "token_statistics")
+WITH_KERNEL = ("compact_kv_", "mix_distributions", "segment_mean", "token_statistics")
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16")
 
 

@@ -1,0 +1,81 @@
+// `mix_distributions`: several models' distributions over one union vocabulary.
+//
+// Floor: R·Σ V_m·b + map + 4·R·U bytes. A row is read twice: once in order, for the normaliser of
+// each model, and once through the map, from a cache. The second pass cuts the columns into chunks;
+// a chunk's ids lie next to each other in a map, so their probabilities are gathered with no lane
+// idle and then spread over its columns. Stretches and chunks have fixed sizes and are merged in
+// double precision and in order, so that a row's result depends neither on the number of threads
+// nor on its neighbours.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace ensemble_kernels {
+
+constexpr int64_t mixture_stretch = 8192;  // logits of a unit of work of the first pass
+constexpr int64_t mixture_block = 1024;    // logits between two looks at the maximum: 4 KiB
+constexpr int64_t mixture_chunk = 2048;    // columns of a unit of the second: 8 KiB of each array
+
+// One row of one model's logits; the stride is in elements.
+struct ModelRow {
+  const void* data;
+  int64_t stride, width;
+};
+
+// `count` columns of one model's map: their `count + 1` offsets into `ids`, which is the whole map's.
+struct MapChunk {
+  const int32_t* offsets;
+  const int32_t* ids;
+  int64_t count;
+};
+
+// Of a softmax: the maximum, and the sum of 2^((x - maximum) · factor), where `factor` is
+// log2(e) / temperature. The sum of nothing but -inf is 0.
+struct SoftmaxTotal {
+  double maximum = -std::numeric_limits<double>::infinity();
+  double total = 0;
+
+  // NaN, +inf, or nothing but -inf
+  bool broken() const { return !(total > 0); }
+};
+
+// How one model's row enters the mixture.
+struct ModelShare {
+  double weight;  // normalised; 0: only the mass counts
+  double factor;
+  SoftmaxTotal softmax;
+};
+
+inline SoftmaxTotal merge_totals(const SoftmaxTotal* parts, int64_t count, double factor) {
+  SoftmaxTotal all;
+  for (int64_t i = 0; i < count; ++i) {
+    all.maximum = parts[i].maximum > all.maximum ? parts[i].maximum : all.maximum;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (parts[i].total != 0) {
+      all.total += std::exp2((parts[i].maximum - all.maximum) * factor) * parts[i].total;
+    }
+  }
+  return all;
+}
+
+// log2 Σ 2^x
+template <typename Scalar>
+Scalar log_sum_of_powers(const Scalar* x, int64_t count) {
+  Scalar peak = x[0];
+  for (int64_t i = 1; i < count; ++i) {
+    peak = x[i] > peak ? x[i] : peak;
+  }
+  if (peak == -std::numeric_limits<Scalar>::infinity()) {
+    return peak;
+  }
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    total += std::exp2(static_cast<double>(x[i]) - static_cast<double>(peak));
+  }
+  return static_cast<Scalar>(static_cast<double>(peak) + std::log2(total));
+}
+
+}  // namespace ensemble_kernels
