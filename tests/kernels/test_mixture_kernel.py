@@ -1,4 +1,4 @@
-"""Where the native `mix_distributions` and `top_k_union` could go wrong and the reference not."""
+"""Where the native kernels over a union vocabulary could go wrong and their references not."""
 
 import math
 
@@ -43,6 +43,28 @@ def random_case(size, widths, dtype, seed, rows=2):
     columns = [torch.randint(-1, size, (width,), generator=generator).tolist() for width in widths]
     logits = [torch.randn(rows, width, generator=generator).mul(4).to(dtype) for width in widths]
     return logits, columns
+
+
+def large_case(dtype, rows=3, size=70_000):
+    """One id at most for each column, as in real unions: maps and logits of two models."""
+    generator = torch.Generator().manual_seed(1)
+    maps, logits = [], []
+    for width in (20_000, 65_000):
+        columns = torch.randperm(size, generator=generator)[:width]
+        there = torch.zeros(size + 1, dtype=torch.int32)
+        there[columns + 1] = 1
+        maps.append((there.cumsum(0, dtype=torch.int32), columns.argsort().int()))
+        logits.append(torch.randn(rows, width, generator=generator).to(dtype))
+    return maps, logits
+
+
+def with_threads(count, run):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return run()
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -106,26 +128,16 @@ def test_strides_change_nothing(geometric, dtype):
 @pytest.mark.parametrize("geometric", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bitwise_equal_on_every_thread_and_in_every_row(geometric, dtype):
-    size, generator = 50_000, torch.Generator().manual_seed(1)
-    maps, logits = [], []
-    for width in (20_000, 45_000):
-        columns = torch.randperm(size, generator=generator)[:width]
-        there = torch.zeros(size + 1, dtype=torch.int32)
-        there[columns + 1] = 1
-        maps.append((there.cumsum(0, dtype=torch.int32), columns.argsort().int()))
-        logits.append(torch.randn(3, width, generator=generator).to(dtype))
+    maps, logits = large_case(dtype)
     first = mix(logits, maps, geometric)
-    threads = torch.get_num_threads()
-    try:
-        for run in range(50):
-            torch.set_num_threads(1 + run % 2)
-            for field, other in zip(first, mix(logits, maps, geometric), strict=True):
-                assert torch.equal(field, other)
-            alone = mix([x[run % 3 :][:1] for x in logits], maps, geometric)
-            assert torch.equal(first[0][run % 3], alone[0][0])
-            assert torch.equal(first[1][:, run % 3], alone[1][:, 0])
-    finally:
-        torch.set_num_threads(threads)
+    for run in range(50):
+        again = with_threads(1 + run % 2, lambda: mix(logits, maps, geometric))
+        for field, other in zip(first, again, strict=True):
+            assert torch.equal(field, other)
+    for row in range(3):
+        alone = mix([x[row : row + 1] for x in logits], maps, geometric)
+        assert torch.equal(first[0][row], alone[0][0])
+        assert torch.equal(first[1][:, row], alone[1][:, 0])
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, 1, 2, 9], [-1, 1, 2, 3], [0, 9, 2, 3]])
@@ -143,3 +155,65 @@ def test_ids_outside_of_the_logits_count_for_nothing():
     assert mixed[0, [1, 5, 39]].tolist() == [0.0, 0.0, 0.0]
     assert mixed[0, 0].item() == pytest.approx(1 / 37)
     assert lost.item() == pytest.approx(3 / 40)
+
+
+def top_k(logits, maps, k):
+    own = []
+    for offsets, _ in maps:
+        columns = torch.arange(offsets.shape[0] - 1, dtype=torch.int32)
+        own.append(columns.where(offsets.diff() > 0, -1))
+    weights, temperature = torch.ones(len(logits)), torch.full((len(logits),), 0.7)
+    offsets, ids = [m[0] for m in maps], [m[1] for m in maps]
+    return OPERATORS.top_k_union(logits, offsets, ids, own, weights, temperature, k)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [1, 10, 3000])
+def test_top_k_of_many_columns(k, dtype):
+    """In 16 bits thousands of scores are equal: the lower columns are taken."""
+    maps, logits = large_case(dtype, rows=2)
+    scores = []
+    for (offsets, ids), given in zip(maps, logits, strict=True):
+        score = torch.full((2, offsets.shape[0] - 1), -math.inf, dtype=torch.float64)
+        score[:, offsets.diff() > 0] = (given.to(torch.promote_types(dtype, torch.float32)) / 0.7)[
+            :, ids.long()
+        ].double()
+        scores.append(score)
+    first = top_k(logits, maps, k)
+    for row in range(2):
+        order = [score[row].sort(descending=True, stable=True).indices[:k] for score in scores]
+        columns = torch.cat(order).unique()
+        assert first[0][row].tolist() == columns.tolist() + [-1] * (2 * k - len(columns))
+        expected = sum(score[row, columns].softmax(-1) for score in scores) / 2
+        probabilities = first[1][row].double()
+        torch.testing.assert_close(probabilities[: len(columns)], expected, rtol=2e-5, atol=1e-9)
+        assert not probabilities[len(columns) :].any()
+    for run in range(4):
+        again = with_threads(1 + run % 2, lambda: top_k(logits, maps, k))
+        assert torch.equal(first[0], again[0])
+        assert torch.equal(first[1], again[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_top_k_sees_a_nan_that_no_column_has(dtype):
+    maps, logits = [map_of([*range(40), *[-1] * 60], 40)], [torch.zeros(2, 100, dtype=dtype)]
+    for position in (40, 63, 99):
+        spoilt = logits[0].clone()
+        spoilt[1, position] = math.nan
+        assert top_k([spoilt], maps, 2)[0].tolist() == [[0, 1], [-1, -1]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000])
+def test_ranges_of_any_length_and_stride_are_summed(size, dtype):
+    generator = torch.Generator().manual_seed(size)
+    buffer = torch.full((2, 2 * size + 1), math.nan, dtype=dtype)
+    rows = torch.rand(2, size, generator=generator).to(dtype)
+    buffer[:, 1::2] = rows
+    prefix_end = torch.full((size,), size, dtype=torch.int32)
+    columns = torch.arange(size).expand(2, -1)
+    expected = rows.double().flip(1).cumsum(1).flip(1)
+    expected = expected.where(rows > 0.3, rows.double()).to(dtype)
+    for given in (rows, buffer[:, 1::2]):
+        sharpened = OPERATORS.sharpen_prefixes(given, prefix_end, columns, 0.3)
+        torch.testing.assert_close(sharpened, expected, rtol=1e-6, atol=0)

@@ -14,7 +14,14 @@ from ensemble_kernels import _native
 from .test_operators import sample
 
 NATIVE = torch.ops.ensemble_kernels_native
-WITH_KERNEL = ("compact_kv_", "mix_distributions", "segment_mean", "token_statistics")
+WITH_KERNEL = (
+    "compact_kv_",
+    "mix_distributions",
+    "segment_mean",
+    "sharpen_prefixes",
+    "token_statistics",
+    "top_k_union",
+)
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16")
 
 
