@@ -21,8 +21,8 @@ struct RankedModel {
   UnionModel model;
   Tensor score_columns;
   int64_t element_size;
+  decltype(&portable::write_scores<float>) write_scores;
   decltype(&portable::high_scores<float>) high_scores;
-  decltype(&portable::any_nan<float>) any_nan;
 };
 
 class TopK {
@@ -37,58 +37,57 @@ class TopK {
       }
       with_float_type(models[m].logits, [&](auto tag) {
         using T = typename decltype(tag)::Type;
+        using Scalar = decltype(widen(T()));
         models_.push_back({models[m], torch::stable::contiguous(score_columns[m]), sizeof(T),
-                           EK_DISPATCH(high_scores<T>), EK_DISPATCH(any_nan<T>)});
+                           EK_DISPATCH(write_scores<T>), EK_DISPATCH(high_scores<Scalar>)});
+        first_score_.push_back(first_score_.back() + models[m].logits.size(1));
       });
     }
   }
 
-  // The columns, ascending, then -1, and their probabilities.
-  void rows(int64_t rows, int64_t width, int64_t* columns, float* probabilities) {
-    const int64_t models = static_cast<int64_t>(models_.size());
-    std::vector<std::vector<Candidate>> parts(rows * models * stretches_);
-    std::vector<char> broken(parts.size());
-    for_each_unit(static_cast<int64_t>(parts.size()),
-                  static_cast<double>(std::min(size_, top_k_stretch)), [&](int64_t i) {
-                    const int64_t row = i / stretches_ / models;
-                    const RankedModel& ranked = models_[i / stretches_ % models];
-                    parts[i] = best_of_stretch(ranked, row, i % stretches_);
-                    broken[i] = nan_in_share(ranked, row, i % stretches_);
-                  });
-    if (bad_map_) {
-      raise_bad_map();
-    }
-    for_each_unit(rows, static_cast<double>(width * models * 50), [&](int64_t row) {
-      const int64_t units = models * stretches_, first = row * units;
-      const bool any = std::count(broken.begin() + first, broken.begin() + first + units, 1) > 0;
-      mix_candidates(row, any, candidates(parts.data() + first), width, columns + row * width,
-                     probabilities + row * width);
+  // One row's columns, ascending, then -1, and their probabilities.
+  void row(int64_t row, int64_t width, int64_t* columns, float* probabilities) {
+    const int64_t units = static_cast<int64_t>(models_.size()) * stretches_;
+    // Of the models in turn; those of float32 take half of their room.
+    const std::unique_ptr<double[]> scores(new double[first_score_.back()]);
+    std::vector<char> broken(units);
+    for_each_unit(units, 0.2 * static_cast<double>(std::min(size_, top_k_stretch)), [&](int64_t i) {
+      const RankedModel& ranked = models_[i / stretches_];
+      // Of all logits, also those that no column has: one that is NaN breaks the row.
+      const int64_t size = ranked.model.logits.size(1), stretch = i % stretches_;
+      const int64_t begin = size * stretch / stretches_, end = size * (stretch + 1) / stretches_;
+      broken[i] = ranked.write_scores(ranked.model.row(row, ranked.element_size), begin,
+                                      end - begin, ranked.model.temperature,
+                                      scores.get() + first_score_[i / stretches_]);
     });
+    std::vector<std::vector<Candidate>> parts(units);
+    for_each_unit(units, static_cast<double>(std::min(size_, top_k_stretch)), [&](int64_t i) {
+      const int64_t m = i / stretches_;
+      parts[i] = best_of_stretch(models_[m], scores.get() + first_score_[m], i % stretches_);
+    });
+    if (!bad_map_) {
+      const bool any = std::count(broken.begin(), broken.end(), 1) > 0;
+      mix_candidates(scores.get(), any, candidates(parts.data()), width, columns, probabilities);
+    }
   }
 
+  double cost_of_row() const {
+    return static_cast<double>(size_ * static_cast<int64_t>(models_.size()));
+  }
+
+  bool bad_map() const { return bad_map_; }
+
  private:
-  // Chunks begin at the same columns for every k.
-  std::vector<Candidate> best_of_stretch(const RankedModel& ranked, int64_t row, int64_t stretch) {
+  std::vector<Candidate> best_of_stretch(const RankedModel& ranked, const void* row_scores,
+                                         int64_t stretch) {
     const int64_t begin = stretch * top_k_stretch, end = std::min(size_, begin + top_k_stretch);
     BestCandidates best(k_);
     std::vector<int32_t> found(top_k_chunk);
     std::vector<double> scores(top_k_chunk);
     for (int64_t start = begin; start < end; start += top_k_chunk) {
-      MapChunk map;
-      if (!ranked.model.chunk(start, std::min(top_k_chunk, end - start), map)) {
-        bad_map_ = true;
-        break;
-      }
-      const int64_t ids = map.offsets[map.count] - map.offsets[0];
-      const std::unique_ptr<double[]> scratch(new double[ids + map.count + 16]);
       const int64_t count =
-          ranked.high_scores(ranked.model.row(row, ranked.element_size), map,
-                             ranked.model.temperature, best.threshold(), scratch.get(),
-                             found.data(), scores.data());
-      if (count < 0) {
-        bad_map_ = true;
-        break;
-      }
+          high_scores(ranked, row_scores, start, std::min(top_k_chunk, end - start),
+                      best.threshold(), found.data(), scores.data());
       for (int64_t i = 0; i < count; ++i) {
         best.push({scores[i], start + found[i]});
       }
@@ -99,11 +98,20 @@ class TopK {
     return best.kept();
   }
 
-  // Any of a model's logits may be NaN, also one that no column has: each stretch looks at a share.
-  bool nan_in_share(const RankedModel& ranked, int64_t row, int64_t stretch) const {
-    const int64_t width = ranked.model.logits.size(1);
-    const int64_t begin = width * stretch / stretches_, end = width * (stretch + 1) / stretches_;
-    return ranked.any_nan(ranked.model.row(row, ranked.element_size), begin, end - begin);
+  int64_t high_scores(const RankedModel& ranked, const void* row_scores, int64_t start,
+                      int64_t count, double threshold, int32_t* found, double* scores) {
+    MapChunk map;
+    int64_t number = -1;
+    if (ranked.model.chunk(start, count, map)) {
+      const int64_t ids = map.offsets[count] - map.offsets[0];
+      const std::unique_ptr<double[]> scratch(new double[ids + count + 16]);
+      number = ranked.high_scores(row_scores, ranked.model.logits.size(1), map, threshold,
+                                  scratch.get(), found, scores);
+    }
+    if (number < 0) {
+      bad_map_ = true;
+    }
+    return number;
   }
 
   // The union, ascending, of each model's k best of its stretches.
@@ -126,13 +134,12 @@ class TopK {
     return columns;
   }
 
-  void mix_candidates(int64_t row, bool broken, const std::vector<int64_t>& candidates,
-                      int64_t width, int64_t* columns, float* probabilities) const {
+  void mix_candidates(const double* scores, bool broken, const std::vector<int64_t>& candidates,
+                      int64_t width, int64_t* columns, float* probabilities) {
     std::vector<double> mixed(candidates.size());
-    for (const RankedModel& ranked : models_) {
-      if (!candidates.empty()) {
-        add_softmax(scores_of(ranked, row, candidates), ranked.model.weight, mixed.data());
-      }
+    for (size_t m = 0; m < models_.size() && !candidates.empty(); ++m) {
+      add_softmax(scores_of(models_[m], scores + first_score_[m], candidates),
+                  models_[m].model.weight, mixed.data());
     }
     broken = broken || candidates.empty() ||
              std::any_of(mixed.begin(), mixed.end(), [](double p) { return p != p; });
@@ -145,8 +152,8 @@ class TopK {
   }
 
   // One model's scores of the candidates: n that take the score of one column get it less ln n.
-  std::vector<double> scores_of(const RankedModel& ranked, int64_t row,
-                                const std::vector<int64_t>& candidates) const {
+  std::vector<double> scores_of(const RankedModel& ranked, const void* row_scores,
+                                const std::vector<int64_t>& candidates) {
     std::vector<int32_t> sources;
     for (const int64_t column : candidates) {
       sources.push_back(data_of<int32_t>(ranked.score_columns)[column]);
@@ -160,25 +167,18 @@ class TopK {
         continue;
       }
       const auto sharers = std::equal_range(sorted.begin(), sorted.end(), source);
-      scores.push_back(score_of(ranked, row, source) -
+      int32_t found;
+      double score = nothing;
+      high_scores(ranked, row_scores, source, 1, nothing, &found, &score);
+      scores.push_back(score -
                        std::log(static_cast<double>(sharers.second - sharers.first)));
     }
     return scores;
   }
 
-  double score_of(const RankedModel& ranked, int64_t row, int64_t column) const {
-    MapChunk map;
-    ranked.model.chunk(column, 1, map);
-    std::vector<double> scratch(map.offsets[1] - map.offsets[0] + 17);
-    int32_t found;
-    double score = nothing;
-    ranked.high_scores(ranked.model.row(row, ranked.element_size), map, ranked.model.temperature,
-                       nothing, scratch.data(), &found, &score);
-    return score;
-  }
-
   const int64_t size_, stretches_, k_;
   std::vector<RankedModel> models_;
+  std::vector<int64_t> first_score_{0};
   std::atomic<bool> bad_map_{false};
 };
 
@@ -194,8 +194,15 @@ std::tuple<Tensor, Tensor> top_k_union(std::vector<Tensor> logits, std::vector<T
   const int64_t rows = logits[0].size(0), width = static_cast<int64_t>(models.size()) * k;
   Tensor columns = empty_cpu({rows, width}, ScalarType::Long);
   Tensor probabilities = empty_cpu({rows, width}, ScalarType::Float);
-  TopK(models, score_columns, k)
-      .rows(rows, width, writable<int64_t>(columns), writable<float>(probabilities));
+  TopK top(models, score_columns, k);
+  const auto select_row = [&](int64_t row) {
+    top.row(row, width, writable<int64_t>(columns) + row * width,
+            writable<float>(probabilities) + row * width);
+  };
+  for_each_row(rows, top.cost_of_row(), select_row);
+  if (top.bad_map()) {
+    raise_bad_map();
+  }
   return {columns, probabilities};
 }
 

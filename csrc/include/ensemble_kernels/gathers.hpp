@@ -1,76 +1,87 @@
-// Reads through the map of a union vocabulary. Part of the kernels that include it, which
-// foreach_isa.hpp compiles for each instruction set.
+// Reads of logits in order and of what was made of them through the map of a union vocabulary. Part
+// of the kernels that include it, which foreach_isa.hpp compiles for each instruction set.
 
-#if EK_ISA >= 2
-
-// `width` is at least 2 where elements have 16 bits.
-static inline Floats gather_near(const float* data, __m512i ids, __mmask16 there) {
-  const __m512 nothing = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  return {_mm512_mask_i32gather_ps(nothing, there, ids, data, 4)};
-}
-// The element in the upper half of each lane. A word that ends with the element lies within the row,
-// except for the first element.
-static inline __m512i gather_halves(const void* data, __m512i ids, __mmask16 there) {
-  const __m512i none = _mm512_setzero_si512();
-  const __m512i before = _mm512_sub_epi32(_mm512_max_epu32(ids, _mm512_set1_epi32(1)),
-                                          _mm512_set1_epi32(1));
-  const __m512i words = _mm512_mask_i32gather_epi32(none, there, before, data, 2);
-  return _mm512_mask_slli_epi32(words, _mm512_cmpeq_epi32_mask(ids, none), words, 16);
-}
-static inline Floats gather_near(const BFloat16* data, __m512i ids, __mmask16 there) {
-  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  const __m512i bits = _mm512_and_si512(gather_halves(data, ids, there), upper);
-  const __m512i nothing = _mm512_set1_epi32(static_cast<int>(0xff800000u));
-  return {_mm512_castsi512_ps(_mm512_mask_blend_epi32(there, nothing, bits))};
-}
-static inline Floats gather_near(const Float16* data, __m512i ids, __mmask16 there) {
-  const __m512i bits = _mm512_srli_epi32(gather_halves(data, ids, there), 16);
-  const __m512 values = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(bits));
-  const __m512 nothing = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  return {_mm512_mask_blend_ps(there, nothing, values)};
-}
-
-#endif
-
-// Lane i: the logit of `ids[i]`, -inf where the row has none.
-template <typename T>
-static inline VectorOf<T> gather(const T* data, int64_t stride, int64_t width, const int32_t* ids) {
+// Calls `use(i, logits, n)` for each n <= V::size of `count` logits from `start` on; lanes behind
+// are -inf.
+template <typename T, typename Use>
+static inline void for_each_logits(const ModelRow& row, int64_t start, int64_t count,
+                                   const Use& use) {
   using V = VectorOf<T>;
-#if EK_ISA >= 2
-  if constexpr (sizeof(T) <= 4) {
-    if (stride == 1 && width > 1) {
-      const __m512i at = _mm512_loadu_si512(ids);
-      const __m512i end = _mm512_set1_epi32(static_cast<int>(width));
-      return gather_near(data, at, _mm512_cmplt_epu32_mask(at, end));
-    }
+  const T* data = static_cast<const T*>(row.data) + start * row.stride;
+  const int64_t stride = row.stride, whole = stride == 1 ? count - count % V::size : 0;
+  for (int64_t i = 0; i < whole; i += V::size) {
+    use(i, load(data + i), V::size);
   }
-#endif
-  T nothing;
-  narrow(-std::numeric_limits<typename V::Scalar>::infinity(), nothing);
-  T lanes[V::size];
-  for (int i = 0; i < V::size; ++i) {
+  for (int64_t i = whole; i < count; i += V::size) {
+    const int64_t n = count - i < V::size ? count - i : V::size;
+    T lanes[V::size];
+    for (int64_t lane = 0; lane < n; ++lane) {
+      lanes[lane] = data[(i + lane) * stride];
+    }
+    use(i, load_some(lanes, n, -std::numeric_limits<typename V::Scalar>::infinity()), n);
+  }
+}
+
+// The first n lanes to memory, in its type.
+static inline void store_first(float* to, Floats values, int64_t n) {
+  if (n == Floats::size) {
+    store(to, values);
+    return;
+  }
+  float lanes[Floats::size];
+  store(lanes, values);
+  std::memcpy(to, lanes, n * sizeof(float));
+}
+template <typename V>
+static inline void store_first(double* to, V values, int64_t n) {
+  typename V::Scalar lanes[V::size];
+  store(lanes, values);
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = static_cast<double>(lanes[i]);
+  }
+}
+
+// Lane i: `values[ids[i]]`, `missing` where that is not among the `width` of them.
+static inline Doubles gather(const double* values, int64_t width, double missing,
+                             const int32_t* ids) {
+  Doubles lanes;
+  for (int i = 0; i < Doubles::size; ++i) {
     const bool there = static_cast<uint32_t>(ids[i]) < static_cast<uint64_t>(width);
-    lanes[i] = there ? data[ids[i] * stride] : nothing;
+    lanes.v[i] = there ? values[ids[i]] : missing;
+  }
+  return lanes;
+}
+static inline Floats gather(const float* values, int64_t width, float missing, const int32_t* ids) {
+#if EK_ISA >= 2
+  const __m512i at = _mm512_loadu_si512(ids);
+  const __mmask16 there =
+      _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(static_cast<int>(width)));
+  return {_mm512_mask_i32gather_ps(_mm512_set1_ps(missing), there, at, values, 4)};
+#else
+  float lanes[Floats::size];
+  for (int i = 0; i < Floats::size; ++i) {
+    const bool there = static_cast<uint32_t>(ids[i]) < static_cast<uint64_t>(width);
+    lanes[i] = there ? values[ids[i]] : missing;
   }
   return load(lanes);
+#endif
 }
 
-// Calls `use(i, logits, n)` with the logits of `ids[i]` to `ids[i + n - 1]`; lanes behind are -inf.
-template <typename T, typename Use>
-static inline void for_each_gathered(const ModelRow& row, const int32_t* ids, int64_t count,
-                                     const Use& use) {
-  using V = VectorOf<T>;
-  const T* data = static_cast<const T*>(row.data);
-  const int64_t whole = count - count % V::size;
-  for (int64_t i = 0; i < whole; i += V::size) {
-    use(i, gather(data, row.stride, row.width, ids + i));
+// Calls `use(i, values)` with the values of V::size ids from the i-th on, `missing` behind the last.
+template <typename Scalar, typename Use>
+static inline void for_each_gathered(const Scalar* values, int64_t width, Scalar missing,
+                                     const int32_t* ids, int64_t count, const Use& use) {
+  constexpr int64_t step = VectorOf<Scalar>::size;
+  const int64_t whole = count - count % step;
+  for (int64_t i = 0; i < whole; i += step) {
+    use(i, gather(values, width, missing, ids + i));
   }
   if (whole < count) {
-    int32_t last[V::size];
-    for (int i = 0; i < V::size; ++i) {
+    int32_t last[step];
+    for (int64_t i = 0; i < step; ++i) {
       last[i] = whole + i < count ? ids[whole + i] : -1;
     }
-    use(whole, gather(data, row.stride, row.width, last));
+    use(whole, gather(values, width, missing, last));
   }
 }
 
@@ -98,14 +109,17 @@ static inline bool spread(const int32_t* offsets, int32_t first, const typename 
 #if EK_ISA >= 2
 static inline bool spread(const int32_t* offsets, int32_t first, const float* values, float missing,
                           Floats& columns) {
-  const __m512i counts =
-      _mm512_sub_epi32(_mm512_loadu_si512(offsets + 1), _mm512_loadu_si512(offsets));
+  const __m512i begin = _mm512_loadu_si512(offsets);
+  const __m512i counts = _mm512_sub_epi32(_mm512_loadu_si512(offsets + 1), begin);
   if (_mm512_cmpgt_epu32_mask(counts, _mm512_set1_epi32(1))) {
     return false;
   }
-  const __mmask16 there = _mm512_test_epi32_mask(counts, counts);
+  // Of 16 values at most, each lane's: faster than an expanding load.
   const __m512 next = _mm512_loadu_ps(values + (offsets[0] - first));
-  columns.v = _mm512_mask_expand_ps(_mm512_set1_ps(missing), there, next);
+  const __m512i lane = _mm512_sub_epi32(begin, _mm512_set1_epi32(offsets[0]));
+  const __m512 each = _mm512_permutexvar_ps(lane, next);
+  columns.v = _mm512_mask_blend_ps(_mm512_test_epi32_mask(counts, counts),
+                                   _mm512_set1_ps(missing), each);
   return true;
 }
 #endif
@@ -117,11 +131,12 @@ template <typename V, typename Combine, typename Use>
 static inline bool for_each_spread(const MapChunk& map, const typename V::Scalar* values,
                                    typename V::Scalar missing, const Combine& combine,
                                    const Use& use) {
-  const int32_t first = map.offsets[0];
-  const int64_t id_count = map.offsets[map.count] - first;
-  for (int64_t column = 0; column < map.count; column += V::size) {
-    const int32_t* offsets = map.offsets + column;
-    const int64_t n = map.count - column < V::size ? map.count - column : V::size;
+  // Copies, since a store of a vector may be to anywhere for all that a compiler knows.
+  const int32_t *start = map.offsets, first = start[0];
+  const int64_t count = map.count, id_count = start[count] - first;
+  for (int64_t column = 0; column < count; column += V::size) {
+    const int32_t* offsets = start + column;
+    const int64_t n = count - column < V::size ? count - column : V::size;
     V columns;
     if (n < V::size || !spread(offsets, first, values, missing, columns)) {
       typename V::Scalar lanes[V::size];
