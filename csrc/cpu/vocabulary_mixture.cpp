@@ -174,7 +174,7 @@ class Mixer {
                  int64_t start, Sum* sums, double* masses) {
     const auto kernel = EK_DISPATCH(mix_chunk<Sum>);
     const int64_t size = chunk_size(start);
-    std::fill(sums, sums + size, Sum(0));
+    bool first = true;
     std::unique_ptr<Sum[]> scratch;
     int64_t room = 0;
     for (size_t m = 0; m < models_.size(); ++m) {
@@ -188,10 +188,17 @@ class Mixer {
         scratch.reset(new Sum[needed]);
         room = needed;
       }
-      if (!shares[m].broken() && !kernel(powers + first_power_[m], map, shares[m], geometric,
-                                         scratch.get(), sums, masses[m])) {
+      if (shares[m].broken()) {
+        continue;
+      }
+      if (!kernel(powers + first_power_[m], map, shares[m], geometric, first, scratch.get(), sums,
+                  masses[m])) {
         bad_map_ = true;
       }
+      first = first && shares[m].weight == 0;
+    }
+    if (first) {
+      std::fill(sums, sums + size, Sum(0));
     }
   }
 

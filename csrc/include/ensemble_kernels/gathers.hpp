@@ -110,13 +110,16 @@ static inline bool spread(const int32_t* offsets, int32_t first, const typename 
 static inline bool spread(const int32_t* offsets, int32_t first, const float* values, float missing,
                           Floats& columns) {
   const __m512i begin = _mm512_loadu_si512(offsets);
-  const __m512i counts = _mm512_sub_epi32(_mm512_loadu_si512(offsets + 1), begin);
+  // Not a load from offsets + 1, half of which lies in another cache line.
+  const __m512i behind = _mm512_castsi128_si512(_mm_cvtsi32_si128(offsets[16]));
+  const __m512i counts = _mm512_sub_epi32(_mm512_alignr_epi32(behind, begin, 1), begin);
   if (_mm512_cmpgt_epu32_mask(counts, _mm512_set1_epi32(1))) {
     return false;
   }
   // Of 16 values at most, each lane's: faster than an expanding load.
   const __m512 next = _mm512_loadu_ps(values + (offsets[0] - first));
-  const __m512i lane = _mm512_sub_epi32(begin, _mm512_set1_epi32(offsets[0]));
+  const __m512i lane = _mm512_sub_epi32(
+      begin, _mm512_broadcastd_epi32(_mm512_castsi512_si128(begin)));
   const __m512 each = _mm512_permutexvar_ps(lane, next);
   columns.v = _mm512_mask_blend_ps(_mm512_test_epi32_mask(counts, counts),
                                    _mm512_set1_ps(missing), each);

@@ -40,31 +40,33 @@ double write_powers(const ModelRow& row, int64_t start, int64_t count, double ma
   return total;
 }
 
-static inline void add_weighted(float* sums, Floats values, float weight, int64_t n) {
+// The first model's values are written over what lay there.
+static inline void add_weighted(float* sums, Floats values, float weight, int64_t n, bool first) {
   const Floats factor = broadcast(weight);
   if (n == Floats::size) {
-    store(sums, fma(values, factor, load(sums)));
+    store(sums, first ? values * factor : fma(values, factor, load(sums)));
     return;
   }
   float lanes[Floats::size];
   store(lanes, values * factor);
   for (int64_t i = 0; i < n; ++i) {
-    sums[i] += lanes[i];
+    sums[i] = first ? lanes[i] : sums[i] + lanes[i];
   }
 }
-static inline void add_weighted(double* sums, Doubles values, double weight, int64_t n) {
+static inline void add_weighted(double* sums, Doubles values, double weight, int64_t n,
+                                bool first) {
   for (int64_t i = 0; i < n; ++i) {
-    sums[i] += weight * values.v[i];
+    sums[i] = first ? weight * values.v[i] : sums[i] + weight * values.v[i];
   }
 }
 
-// Adds one model to the chunk's `sums`: its probabilities or, for the geometric mean, their
+// Adds one model to the chunk's `sums`, which hold nothing if it is the first: its probabilities or, for the geometric mean, their
 // logarithms to base 2, times its weight. `powers` is what `write_powers` wrote, and `mass` becomes
 // the sum of the chunk's probabilities. `scratch` has room for the chunk's ids, its columns and 16
 // more. False for a map that is none.
 template <typename Sum>
 bool mix_chunk(const Sum* powers, const MapChunk& map, const ModelShare& share, bool geometric,
-               Sum* scratch, Sum* sums, double& mass) {
+               bool first, Sum* scratch, Sum* sums, double& mass) {
   using V = VectorOf<Sum>;
   constexpr Sum nothing = -std::numeric_limits<Sum>::infinity();
   const int32_t* ids = map.ids + map.offsets[0];
@@ -90,7 +92,7 @@ bool mix_chunk(const Sum* powers, const MapChunk& map, const ModelShare& share, 
   }
   const Sum weight = static_cast<Sum>(geometric ? share.weight : share.weight / share.total);
   const auto add = [&](int64_t column, V values, int64_t n) EK_INLINE {
-    add_weighted(sums + column, values, weight, n);
+    add_weighted(sums + column, values, weight, n, first);
   };
   if (geometric) {
     return for_each_spread<V>(
