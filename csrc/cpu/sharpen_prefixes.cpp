@@ -11,10 +11,11 @@ namespace {
 
 void check_columns(const Tensor& columns, int64_t size) {
   const int64_t* data = data_of<int64_t>(columns);
-  for (int64_t row = 0; row < columns.size(0); ++row) {
-    const int64_t* at = data + row * columns.stride(0);
-    for (int64_t i = 0; i < columns.size(1); ++i) {
-      const int64_t column = at[i * columns.stride(1)];
+  const int64_t rows = columns.size(0), count = columns.size(1);
+  const int64_t row_stride = columns.stride(0), stride = columns.stride(1);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t column = data[row * row_stride + i * stride];
       if (column < -1 || column >= size) {
         throw std::invalid_argument("columns must be from -1 to " + std::to_string(size - 1) +
                                     ", got " + std::to_string(column));
@@ -68,10 +69,13 @@ class Sharpener {
   // The candidates above the threshold, each once.
   std::vector<int64_t> likely(int64_t row, const T* from) const {
     const int64_t* columns = data_of<int64_t>(columns_) + row * columns_.stride(0);
+    // Not asked again for each candidate: a drafter's whole vocabulary may be among them.
+    const int64_t count = columns_.size(1), stride = columns_.stride(1);
+    const int64_t probability_stride = probabilities_.stride(1);
     std::vector<int64_t> result;
-    for (int64_t i = 0; i < columns_.size(1); ++i) {
-      const int64_t column = columns[i * columns_.stride(1)];
-      if (column >= 0 && widen(from[column * probabilities_.stride(1)]) > threshold_) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t column = columns[i * stride];
+      if (column >= 0 && widen(from[column * probability_stride]) > threshold_) {
         result.push_back(column);
       }
     }

@@ -33,8 +33,8 @@ std::vector<UnionModel> union_models(const std::vector<Tensor>& logits,
                                      const std::vector<Tensor>& map_ids, const Tensor& weights,
                                      const Tensor& temperature);
 
-// `body(row)` for each row: on threads of their own where there are enough, else one after the other,
-// so that the threads share each row's units of work.
+// `body(row)` for each row: on threads of their own where there are enough rows, else one after the
+// other, so that the threads share each row's units of work.
 template <typename Body>
 void for_each_row(int64_t rows, double cost, const Body& body) {
   if (rows >= torch::stable::get_num_threads()) {

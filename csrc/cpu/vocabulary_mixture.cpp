@@ -146,7 +146,7 @@ class Mixer {
     return shares;
   }
 
-  // Of the geometric mean, each chunk's maximum and sum; what is written is relative to the maximum.
+  // Of the geometric mean, each chunk's maximum and sum; what is written is relative to that.
   std::vector<ChunkTotal> mix_chunks(const Sum* powers, const std::vector<ModelShare>& shares,
                                      bool geometric, Sum* sums, std::vector<double>& masses) {
     const int64_t count = chunks();

@@ -67,7 +67,8 @@ static inline Floats gather(const float* values, int64_t width, float missing, c
 #endif
 }
 
-// Calls `use(i, values)` with the values of V::size ids from the i-th on, `missing` behind the last.
+// Calls `use(i, values)` with the values of one vector of ids from the i-th on, `missing` behind the
+// last id.
 template <typename Scalar, typename Use>
 static inline void for_each_gathered(const Scalar* values, int64_t width, Scalar missing,
                                      const int32_t* ids, int64_t count, const Use& use) {
@@ -85,8 +86,8 @@ static inline void for_each_gathered(const Scalar* values, int64_t width, Scalar
   }
 }
 
-// The values of V::size columns with at most one id each, from `values`, those of the chunk's ids in
-// turn; false where a column has more.
+// The values of V::size columns with at most one id each, from `values`, those of the chunk's ids
+// in turn; false where a column has more.
 template <typename V>
 static inline bool spread(const int32_t* offsets, int32_t first, const typename V::Scalar* values,
                           typename V::Scalar missing, V& columns) {

@@ -15,7 +15,7 @@
 
 namespace ensemble_kernels {
 
-constexpr int64_t top_k_chunk = 2048;     // columns that are compared with one threshold
+constexpr int64_t top_k_chunk = 512;      // columns that are compared with one threshold
 constexpr int64_t top_k_stretch = 32768;  // columns of a unit of work
 
 struct Candidate {

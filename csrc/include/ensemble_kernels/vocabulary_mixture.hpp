@@ -26,7 +26,7 @@ struct ModelRow {
   int64_t stride, width;
 };
 
-// `count` columns of one model's map: their `count + 1` offsets into `ids`, which is the whole map's.
+// `count` columns of one model's map: their `count + 1` offsets into `ids`, those of the whole map.
 struct MapChunk {
   const int32_t* offsets;
   const int32_t* ids;

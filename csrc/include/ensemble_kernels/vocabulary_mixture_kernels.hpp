@@ -9,7 +9,7 @@ double highest_logit(const ModelRow& row, int64_t start, int64_t count) {
   V peaks = broadcast(-std::numeric_limits<typename V::Scalar>::infinity()), others = peaks;
   for_each_logits<T>(row, start, count, [&](int64_t, V logits, int64_t) EK_INLINE {
     const V before = peaks;
-    peaks = maximum(others, logits);
+    peaks = maximum(logits, others);  // in this order, a NaN goes
     others = before;
   });
   return highest(maximum(maximum(peaks, others), others));
@@ -60,10 +60,10 @@ static inline void add_weighted(double* sums, Doubles values, double weight, int
   }
 }
 
-// Adds one model to the chunk's `sums`, which hold nothing if it is the first: its probabilities or, for the geometric mean, their
-// logarithms to base 2, times its weight. `powers` is what `write_powers` wrote, and `mass` becomes
-// the sum of the chunk's probabilities. `scratch` has room for the chunk's ids, its columns and 16
-// more. False for a map that is none.
+// Adds one model to the chunk's `sums`, which hold nothing if it is the first: its probabilities or,
+// for the geometric mean, their logarithms to base 2, times its weight. `powers` is what
+// `write_powers` wrote, and `mass` becomes the sum of the chunk's probabilities. `scratch` has room
+// for the chunk's ids, its columns and 16 more. False for a map that is none.
 template <typename Sum>
 bool mix_chunk(const Sum* powers, const MapChunk& map, const ModelShare& share, bool geometric,
                bool first, Sum* scratch, Sum* sums, double& mass) {
