@@ -57,6 +57,11 @@ static inline Floats gather(const float* values, int64_t width, float missing, c
   const __mmask16 there =
       _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(static_cast<int>(width)));
   return {_mm512_mask_i32gather_ps(_mm512_set1_ps(missing), there, at, values, 4)};
+#elif EK_ISA == 1
+  const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
+  const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(width)), at);
+  const __m256 there = _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_srai_epi32(at, 31), below));
+  return {_mm256_mask_i32gather_ps(_mm256_set1_ps(missing), values, at, there, 4)};
 #else
   float lanes[Floats::size];
   for (int i = 0; i < Floats::size; ++i) {
@@ -124,6 +129,22 @@ static inline bool spread(const int32_t* offsets, int32_t first, const float* va
   const __m512 each = _mm512_permutexvar_ps(lane, next);
   columns.v = _mm512_mask_blend_ps(_mm512_test_epi32_mask(counts, counts),
                                    _mm512_set1_ps(missing), each);
+  return true;
+}
+#elif EK_ISA == 1
+static inline bool spread(const int32_t* offsets, int32_t first, const float* values, float missing,
+                          Floats& columns) {
+  const __m256i begin = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets));
+  const __m256i end = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets + 1));
+  const __m256i counts = _mm256_sub_epi32(end, begin);
+  if (!_mm256_testz_si256(counts, _mm256_set1_epi32(~1))) {
+    return false;
+  }
+  const __m256 next = _mm256_loadu_ps(values + (offsets[0] - first));
+  const __m256i lane = _mm256_sub_epi32(begin, _mm256_set1_epi32(offsets[0]));
+  const __m256i none = _mm256_cmpeq_epi32(counts, _mm256_setzero_si256());
+  columns.v = _mm256_blendv_ps(_mm256_permutevar8x32_ps(next, lane), _mm256_set1_ps(missing),
+                               _mm256_castsi256_ps(none));
   return true;
 }
 #endif
