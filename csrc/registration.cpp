@@ -51,6 +51,9 @@ STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels, CPU, m) {
   m.impl("token_statistics", TORCH_BOX(&token_statistics));
   m.impl("segment_attention", TORCH_BOX(&segment_attention));
   m.impl("segment_mean", TORCH_BOX(&segment_mean));
+  m.impl("mix_distributions", TORCH_BOX(&mix_distributions));
+  m.impl("sharpen_prefixes", TORCH_BOX(&sharpen_prefixes));
+  m.impl("top_k_union", TORCH_BOX(&top_k_union));
 }
 
 // Of the native library itself, for `backends()` and the tests.

@@ -29,4 +29,16 @@ std::tuple<Tensor, Tensor> segment_attention(Tensor query, Tensor key, Tensor va
 
 Tensor segment_mean(Tensor values, Tensor segment_offsets);
 
+std::tuple<Tensor, Tensor, Tensor> mix_distributions(std::vector<Tensor> logits,
+                                                     std::vector<Tensor> map_offsets,
+                                                     std::vector<Tensor> map_ids, Tensor weights,
+                                                     Tensor temperature, bool geometric);
+
+Tensor sharpen_prefixes(Tensor probabilities, Tensor prefix_end, Tensor columns, double threshold);
+
+std::tuple<Tensor, Tensor> top_k_union(std::vector<Tensor> logits, std::vector<Tensor> map_offsets,
+                                       std::vector<Tensor> map_ids,
+                                       std::vector<Tensor> score_columns, Tensor weights,
+                                       Tensor temperature, int64_t k);
+
 }  // namespace ensemble_kernels

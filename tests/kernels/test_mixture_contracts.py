@@ -12,11 +12,12 @@ def test_backend_reference_is_the_operator():
     alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b"]])
     logits = [torch.randn(2, 2)]
     named = mix_distributions(logits, alignment, backend="reference")
-    assert torch.equal(named.probabilities, mix_distributions(logits, alignment).probabilities)
+    torch.testing.assert_close(named, mix_distributions(logits, alignment))
     with pytest.raises(ValueError, match="backend"):
         top_k_union(logits, alignment, backend="none such")
 
 
+@pytest.mark.usefixtures("dispatched")
 def test_compiles_once_for_all_weights_and_temperatures():
     alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", None], [b"ab", b"a", b"b"]])
     alignment = alignment.with_first_subtokens([{b"ab": 0}, {}])
@@ -38,6 +39,7 @@ def test_compiles_once_for_all_weights_and_temperatures():
             torch.testing.assert_close(compiled(*arguments), ensemble(*arguments))
 
 
+@pytest.mark.usefixtures("dispatched")
 def test_compiled_call_with_unmapped_ids_does_not_warn(recwarn):
     alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"c"]])
     compiled = torch.compile(mix_distributions, fullgraph=True, backend="aot_eager")
@@ -87,6 +89,7 @@ def test_bad_logits_and_weights(arguments, options, error, match):
             top_k_union(arguments[0], extended, **options)
 
 
+@pytest.mark.usefixtures("dispatched")
 def test_numbers_are_checked_where_tensors_are_not():
     logits = [given.to("meta") for given in LOGITS]
     assert mix_distributions(logits, ALIGNMENT, weights=[1, 2]).probabilities.shape == (2, 3)

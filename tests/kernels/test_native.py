@@ -11,10 +11,9 @@ import torch
 import ensemble_kernels
 from ensemble_kernels import _native
 
-from .test_operators import sample
+from .test_operators import REGISTERED, sample
 
 NATIVE = torch.ops.ensemble_kernels_native
-WITH_KERNEL = ("compact_kv_", "segment_attention", "segment_mean", "token_statistics")
 ISAS = ("portable", "avx2", "avx512", "avx512_bf16")
 
 
@@ -34,7 +33,7 @@ def test_the_library_of_this_tree_is_loaded():
     assert str(tree / "libensemble_kernels.so") in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.parametrize("name", WITH_KERNEL)
+@pytest.mark.parametrize("name", REGISTERED)
 def test_the_operator_on_the_cpu_is_the_native_kernel(name):
     assert ensemble_kernels.backends()[name]["cpu"] is None
     operator, args, kwargs = sample(name, 0)

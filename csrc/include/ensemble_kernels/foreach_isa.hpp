@@ -79,9 +79,9 @@ namespace ensemble_kernels::avx512_bf16 {
 #undef EK_ISA
 }  // namespace ensemble_kernels::avx512_bf16
 EK_TARGET_END
-#define EK_BF16(name) avx512_bf16::name
+#define EK_BF16(...) avx512_bf16::__VA_ARGS__
 #else
-#define EK_BF16(name) avx512::name
+#define EK_BF16(...) avx512::__VA_ARGS__
 #endif
 
 #define EK_DISPATCH(...)                                        \

@@ -44,6 +44,10 @@ static inline Floats::Mask less(Floats a, Floats b) {
 static inline uint32_t lanes_at_least(Floats a, Floats b) {
   return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
 }
+// Bit i: lane i of a is above b.
+static inline uint32_t lanes_above(Floats a, Floats b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ);
+}
 static inline Floats select(Floats::Mask m, Floats yes, Floats no) {
   return {_mm512_mask_blend_ps(m, no.v, yes.v)};
 }
@@ -94,6 +98,9 @@ static inline Floats::Mask less(Floats a, Floats b) {
 }
 static inline uint32_t lanes_at_least(Floats a, Floats b) {
   return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)));
+}
+static inline uint32_t lanes_above(Floats a, Floats b) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_GT_OQ)));
 }
 static inline Floats select(Floats::Mask m, Floats yes, Floats no) {
   return {_mm256_blendv_ps(no.v, yes.v, m)};
@@ -165,6 +172,13 @@ static inline uint32_t lanes_at_least(Floats a, Floats b) {
   uint32_t lanes = 0;
   for (int i = 0; i < Floats::size; ++i) {
     lanes |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
+  }
+  return lanes;
+}
+static inline uint32_t lanes_above(Floats a, Floats b) {
+  uint32_t lanes = 0;
+  for (int i = 0; i < Floats::size; ++i) {
+    lanes |= static_cast<uint32_t>(a.v[i] > b.v[i]) << i;
   }
   return lanes;
 }

@@ -29,6 +29,9 @@ static inline Doubles::Mask less(Doubles a, Doubles b) {
 static inline uint32_t lanes_at_least(Doubles a, Doubles b) {
   return _mm512_cmp_pd_mask(a.v, b.v, _CMP_GE_OQ);
 }
+static inline uint32_t lanes_above(Doubles a, Doubles b) {
+  return _mm512_cmp_pd_mask(a.v, b.v, _CMP_GT_OQ);
+}
 static inline Doubles select(Doubles::Mask m, Doubles yes, Doubles no) {
   return {_mm512_mask_blend_pd(m, no.v, yes.v)};
 }
@@ -103,6 +106,13 @@ static inline uint32_t lanes_at_least(Doubles a, Doubles b) {
   uint32_t lanes = 0;
   for (int i = 0; i < Doubles::size; ++i) {
     lanes |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
+  }
+  return lanes;
+}
+static inline uint32_t lanes_above(Doubles a, Doubles b) {
+  uint32_t lanes = 0;
+  for (int i = 0; i < Doubles::size; ++i) {
+    lanes |= static_cast<uint32_t>(a.v[i] > b.v[i]) << i;
   }
   return lanes;
 }
