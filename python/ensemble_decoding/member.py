@@ -151,6 +151,11 @@ class Member:
         """Bytes of the model's weights and buffers, as they are stored."""
         return int(self.model.get_memory_footprint())
 
+    def in_memory(self) -> Member:
+        """The member with its model and tokenizer, which whoever holds it keeps; a `LazyMember`
+        loads them for that."""
+        return self
+
     def new_context(self, chooser: TokenChooser | None = None) -> DecodingContext:
         """State for one run of this member; `chooser` writes its drafts, by default greedily."""
         return DecodingContext(self, chooser)
