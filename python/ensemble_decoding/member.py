@@ -17,7 +17,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .attention import check_attention
+from .architecture import check_layers
+from .attention_check import check_attention
 from .context import DecodingContext
 from .gguf_models import load_gguf
 from .sampling import TokenChooser
@@ -25,8 +26,6 @@ from .text import TextEncoder
 from .token_table import TokenTable
 
 Messages = Sequence[Mapping[str, Any]]
-
-_ATTENTION_LAYERS = ("full_attention", "sliding_attention")
 
 
 class Member:
@@ -37,7 +36,8 @@ class Member:
 
     Args:
         model: a `transformers` causal language model that takes its attention from transformers'
-            attention interface. Recurrent, hybrid and encoder-decoder models are refused.
+            attention interface and counts positions from 0. Recurrent, hybrid and encoder-decoder
+            models are refused.
         tokenizer: its fast tokenizer.
         name: what traces and errors call it; by default the model's name.
 
@@ -67,13 +67,13 @@ class Member:
         self.tokenizer = tokenizer
         self.name = name or _model_name(model)
         config = model.config.get_text_config(decoder=True)
-        _check_layers(config, type(model).__name__)
+        check_layers(config, type(model).__name__)
         self.num_layers: int = config.num_hidden_layers
         self.has_softcap = getattr(config, "attn_logit_softcapping", None) is not None
-        check_attention(model, self.num_layers)
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
         self._vocab_size: int = config.vocab_size
         self._set_end_of_text(_end_of_text_ids(model, tokenizer))
+        check_attention(model, self.num_layers, self._some_text_ids())
 
     def _set_end_of_text(self, ids: tuple[int, ...]) -> None:
         self.end_of_text_ids = ids
@@ -82,6 +82,11 @@ class Member:
         suppressed = self.table.suppressed_ids()
         self._suppressed_index = torch.tensor(suppressed, dtype=torch.int64)
         self._suppressed = frozenset(suppressed)
+
+    def _some_text_ids(self) -> list[int]:
+        """Three, none of them special: a model may treat padding or images in a way of its own."""
+        text = [i for i, token in enumerate(self.table.token_bytes) if token is not None] or [0]
+        return [text[len(text) * k // 4] for k in (1, 2, 3)]
 
     @classmethod
     def from_pretrained(
@@ -261,21 +266,3 @@ def _end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     if ids is None:
         return ()
     return tuple(ids) if isinstance(ids, Sequence) else (int(ids),)
-
-
-def _check_layers(config: Any, model_class: str) -> None:
-    """Refuses layers whose state cannot be cut back to an earlier position."""
-    if config.is_encoder_decoder:
-        raise ValueError(f"model must be a decoder only, {model_class} has an encoder")
-    layer_types = getattr(config, "layer_types", None) or []
-    refused = sorted(set(layer_types) - set(_ATTENTION_LAYERS))
-    if refused:
-        raise ValueError(
-            f"model must have layers of {' or '.join(_ATTENTION_LAYERS)} only, since others cannot "
-            f"be rolled back; {model_class} has {', '.join(refused)}"
-        )
-    if not getattr(config, "num_attention_heads", 0):
-        raise ValueError(
-            f"model must have attention layers, {model_class} ({config.model_type}) has recurrent "
-            f"ones, which cannot be rolled back"
-        )

@@ -1,0 +1,96 @@
+"""Models that count positions, or turn them, in ways of their own: right or refused, never wrong
+text without a word."""
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from ensemble_decoding import Member
+from tests.decoding.test_architectures import CONFIGS, TOKENIZER
+from tests.decoding.test_architectures import model as architecture
+
+SHAPE = {
+    "vocab_size": len(TOKENIZER) + 5,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": 1,
+}
+BART = {
+    **SHAPE,
+    "d_model": 32,
+    "decoder_attention_heads": 4,
+    "decoder_layers": 3,
+    "decoder_ffn_dim": 48,
+}
+PAD_COUNTED = ["Roberta", "Camembert", "XLMRoberta", "RobertaPreLayerNorm"]
+
+
+def random(model_class, config, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = model_class(config)
+        for parameter in made.parameters():
+            if parameter.ndim > 1:
+                parameter.data.normal_(0, 0.25)
+    return made.eval()
+
+
+def of(name, **changes):
+    config = getattr(transformers, name + "Config")(**{**SHAPE, **changes})
+    return random(AutoModelForCausalLM.from_config, config)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", PAD_COUNTED)
+def test_models_that_count_positions_from_their_padding_id_are_refused(name, dtype):
+    made = of(name, is_decoder=True).to(dtype)
+    with pytest.raises(ValueError, match=f"^model cannot .*{name}ForCausalLM: .* not from 0 on$"):
+        Member(made, TOKENIZER)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_counts_positions_from_its_cache_alone_is_refused(dtype):
+    made = of("Bart", **BART).to(dtype)
+    with pytest.raises(ValueError, match=r"BartForCausalLM: .*candidates from position_ids$"):
+        Member(made, TOKENIZER)
+
+
+def test_a_model_that_gives_logits_for_the_whole_prompt_is_refused():
+    config = transformers.WhisperConfig(**{**BART, "decoder_start_token_id": 2})
+    whisper = random(transformers.WhisperForCausalLM, config)
+    with pytest.raises(ValueError, match=r"WhisperForCausalLM: .* 3 tokens with logits_to_keep=1"):
+        Member(whisper, TOKENIZER)
+
+
+def in_eight_bits(module, arguments):
+    """What reaches a layer, with one scale for the whole pass, as dynamic quantisation has it."""
+    scale = arguments[0].abs().max() / 127
+    return ((arguments[0] / scale).round() * scale,)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_check_is_no_obstacle_to_low_precision(name, kind):
+    made = architecture(name)
+    if kind == "int8":
+        for module in made.float().modules():
+            if isinstance(module, torch.nn.Linear):
+                module.register_forward_pre_hook(in_eight_bits)
+    else:
+        made = made.to(getattr(torch, kind))
+    assert Member(made, TOKENIZER).num_layers == 3
+
+
+def test_a_model_in_training_mode_is_checked_without_its_dropout_and_left_in_it():
+    made = architecture("GPT2").train()
+    made.transformer.h[1].eval()
+    before = [module.training for module in made.modules()]
+    assert made.transformer.drop.p > 0
+    Member(made, TOKENIZER)
+    assert [module.training for module in made.modules()] == before
