@@ -1,4 +1,4 @@
-"""What a model's configuration says of its layers."""
+"""What a model's configuration says of its layers and positions."""
 
 from __future__ import annotations
 
@@ -23,3 +23,20 @@ def check_layers(config: Any, model_class: str) -> None:
             f"model must have attention layers, {model_class} ({config.model_type}) has recurrent "
             f"ones, which cannot be rolled back"
         )
+
+
+def frequency_switch(config: Any) -> int | None:
+    """The longest text whose rotary frequencies are those of short ones; None where there is but
+    one set.
+
+    LongRoPE chooses its set by the longest position of a pass, so keys that were cached before the
+    switch fit none behind it. ("dynamic" switches only at the end of the model's context.)
+    """
+    parameters = getattr(config, "rope_parameters", None) or {}
+    by_layer = [one for one in parameters.values() if isinstance(one, dict)]
+    switches = [
+        one.get("original_max_position_embeddings") or config.max_position_embeddings
+        for one in by_layer or [parameters]
+        if one.get("rope_type") == "longrope"
+    ]
+    return min(switches, default=None)

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .architecture import check_layers
+from .architecture import check_layers, frequency_switch
 from .attention_check import check_attention
 from .context import DecodingContext
 from .gguf_models import load_gguf
@@ -71,6 +71,7 @@ class Member:
         self.num_layers: int = config.num_hidden_layers
         self.has_softcap = getattr(config, "attn_logit_softcapping", None) is not None
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
+        self._frequency_switch = frequency_switch(config)
         self._vocab_size: int = config.vocab_size
         self._set_end_of_text(_end_of_text_ids(model, tokenizer))
         check_attention(model, self.num_layers, self._some_text_ids())
@@ -194,12 +195,21 @@ class Member:
                 f"prompt must not be empty for member {self.name!r}, whose tokenizer adds no "
                 f"beginning-of-text token"
             )
-        if self.context_length is not None and len(ids) >= self.context_length:
+        limit = self.context_limit(len(ids))
+        if limit is not None and len(ids) >= limit:
             raise ValueError(
                 f"prompt must be shorter than the context of member {self.name!r}, "
-                f"{self.context_length} tokens, got {len(ids)}"
+                f"{limit} tokens, got {len(ids)}"
             )
         return ids
+
+    def context_limit(self, prompt_length: int) -> int | None:
+        """Tokens that a run may reach whose prompt has `prompt_length`; None without a limit. A
+        run does not cross the switch of the rotary frequencies of LongRoPE."""
+        limits = [self.context_length]
+        if self._frequency_switch is not None and prompt_length <= self._frequency_switch:
+            limits.append(self._frequency_switch)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _rendered(self, messages: Messages) -> str:
         plain = [dict(message) for message in messages]

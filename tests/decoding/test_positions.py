@@ -6,17 +6,22 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
-from ensemble_decoding import Member
+from ensemble_decoding import Member, SpecEM
+from ensemble_decoding.architecture import frequency_switch
+from tests.decoding.members_for_tests import PROMPT
 from tests.decoding.test_architectures import CONFIGS, TOKENIZER
 from tests.decoding.test_architectures import model as architecture
+from tests.decoding.test_specem import assert_cache_is_a_fresh_prefill, own_greedy
+from tests.decoding.tokenizers_for_tests import byte_level_tokenizer
 
+SHORT, LONG = 64, 128
 SHAPE = {
     "vocab_size": len(TOKENIZER) + 5,
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": LONG,
     "bos_token_id": None,
     "eos_token_id": None,
     "pad_token_id": 1,
@@ -28,6 +33,14 @@ BART = {
     "decoder_layers": 3,
     "decoder_ffn_dim": 48,
 }
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": SHORT,
+}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
 PAD_COUNTED = ["Roberta", "Camembert", "XLMRoberta", "RobertaPreLayerNorm"]
 
 
@@ -94,3 +107,54 @@ def test_a_model_in_training_mode_is_checked_without_its_dropout_and_left_in_it(
     assert made.transformer.drop.p > 0
     Member(made, TOKENIZER)
     assert [module.training for module in made.modules()] == before
+
+
+def rotary(name, parameters):
+    changes = {"rope_parameters": dict(parameters), "num_key_value_heads": 2, "pad_token_id": 0}
+    if parameters is LONGROPE and name == "Phi3":
+        changes["original_max_position_embeddings"] = SHORT
+    return Member(of(name, **changes).double(), byte_level_tokenizer(eos=False))
+
+
+def finished(one, prompt):
+    """A run of the model with itself, to the end that its context sets."""
+    run = SpecEM([one, Member(one.model, one.tokenizer)]).stream(prompt, max_new_tokens=200)
+    for _ in run:
+        assert_cache_is_a_fresh_prefill(run.contexts[0], 1e-6)
+    assert run.output.finish_reason == "length"
+    return run
+
+
+@pytest.mark.parametrize("name", ["Llama", "Phi3"])
+def test_longrope_does_not_switch_within_a_run(name):
+    one = rotary(name, LONGROPE)
+    long_prompt = PROMPT * 9
+    assert len(one.encode_prompt(PROMPT)) < SHORT < len(one.encode_prompt(long_prompt)) < LONG
+    for prompt, limit in ((PROMPT, SHORT), (long_prompt, LONG)):
+        run = finished(one, prompt)
+        count = len(run.output.token_ids[0])
+        assert limit - 10 < len(run.contexts[0].ids) <= limit
+        assert run.output.token_ids == [own_greedy(one, prompt, count)] * 2
+
+
+def test_the_switch_of_any_layer_counts():
+    layers = {"full_attention": LONGROPE, "sliding_attention": {"rope_type": "default"}}
+    config = transformers.Gemma3TextConfig(rope_parameters=layers, max_position_embeddings=LONG)
+    assert frequency_switch(config) == SHORT
+    assert frequency_switch(transformers.Gemma3TextConfig()) is None
+
+
+def test_a_prompt_that_ends_at_the_switch_leaves_no_room():
+    one = rotary("Llama", LONGROPE)
+    one.tokenizer = lambda text: {"input_ids": [5] * SHORT}
+    one.tokenizer.bos_token_id = None
+    with pytest.raises(ValueError, match=f"{SHORT} tokens, got {SHORT}"):
+        one.encode_prompt(PROMPT)
+
+
+def test_dynamic_frequencies_stay_within_the_models_context():
+    one = rotary("Llama", DYNAMIC)
+    run = finished(one, PROMPT)
+    assert len(run.contexts[0].ids) > LONG - 10
+    expected = own_greedy(one, PROMPT, len(run.output.token_ids[0]))
+    assert run.output.token_ids == [expected] * 2
