@@ -181,7 +181,8 @@ class Member:
         chat template (without one: their contents, joined by a blank line, as text).
 
         Raises:
-            ValueError: the ids are none at all, or more than the model's context holds.
+            ValueError: the ids are none at all, more than the model's context holds, or beyond
+                the model's vocabulary.
         """
         if messages is not None and self.tokenizer.chat_template is not None:
             ids = self.tokenizer(self._rendered(messages), add_special_tokens=False)["input_ids"]
@@ -194,6 +195,11 @@ class Member:
             raise ValueError(
                 f"prompt must not be empty for member {self.name!r}, whose tokenizer adds no "
                 f"beginning-of-text token"
+            )
+        if max(ids) >= self._vocab_size:
+            raise ValueError(
+                f"prompt must be of tokens that the model of member {self.name!r} has, which ends "
+                f"at id {self._vocab_size - 1}, its tokenizer gave {max(ids)}"
             )
         limit = self.context_limit(len(ids))
         if limit is not None and len(ids) >= limit:

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 from ensemble_decoding import Member, SpecEM
 from ensemble_decoding.architecture import frequency_switch
-from tests.decoding.members_for_tests import PROMPT
+from tests.decoding.members_for_tests import PROMPT, member
 from tests.decoding.test_architectures import CONFIGS, TOKENIZER
 from tests.decoding.test_architectures import model as architecture
 from tests.decoding.test_specem import assert_cache_is_a_fresh_prefill, own_greedy
@@ -158,3 +158,13 @@ def test_dynamic_frequencies_stay_within_the_models_context():
     assert len(run.contexts[0].ids) > LONG - 10
     expected = own_greedy(one, PROMPT, len(run.output.token_ids[0]))
     assert run.output.token_ids == [expected] * 2
+
+
+def test_a_prompt_beyond_the_models_vocabulary_is_refused_by_name():
+    ids = TOKENIZER(PROMPT)["input_ids"]
+    small = Member(member(seed=1).model, TOKENIZER, name="small")
+    assert small.encode_prompt(PROMPT) == ids
+    made = of("Llama", vocab_size=max(ids), num_key_value_heads=2, pad_token_id=0)
+    small = Member(made, TOKENIZER, name="small")
+    with pytest.raises(ValueError, match=rf"^prompt .*'small' has.* {max(ids) - 1}, .*{max(ids)}$"):
+        SpecEM([member(), small]).generate(PROMPT)
