@@ -10,15 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .architecture import check_layers, frequency_switch
 from .attention_check import check_attention
+from .checkpoint import load_checkpoint
 from .context import DecodingContext
 from .gguf_models import load_gguf
 from .sampling import TokenChooser
@@ -114,7 +110,8 @@ class Member:
                 `device_map`, `revision`, ...).
 
         Raises:
-            ValueError: nothing can be loaded from there, with the reason in one sentence.
+            ValueError: nothing can be loaded from there, or not all of the weights, with the
+                reason in one sentence.
         """
         if lazy:
             from .lazy import LazyMember  # which is a Member
@@ -137,7 +134,7 @@ class Member:
         if gguf_file is not None:
             model, tokenizer = load_gguf(path or ".", gguf_file, dtype=dtype, **hf_kwargs)
         else:
-            model, tokenizer = _load(path, dtype, hf_kwargs)
+            model, tokenizer = load_checkpoint(path, dtype, hf_kwargs)
         model.eval()
         if device is not None:
             torch.nn.Module.to(model, device)
@@ -253,20 +250,6 @@ class Member:
         if self._suppressed_index.device != device:
             self._suppressed_index = self._suppressed_index.to(device)
         return self._suppressed_index
-
-
-def _load(
-    path: str, dtype: torch.dtype | str, hf_kwargs: dict[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    names = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder")
-    shared = {name: hf_kwargs[name] for name in names if name in hf_kwargs}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **shared)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **hf_kwargs)
-    except (OSError, ValueError) as error:
-        cause = " ".join(str(error).split())
-        raise ValueError(f"no model could be loaded from {path!r}: {cause}") from error
-    return model, tokenizer
 
 
 def _model_name(model: PreTrainedModel) -> str:
