@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -56,16 +57,18 @@ class DecodingRun(ABC):
         self._text: list[str] = []
         self.unspelled = [b"" for _ in members]
         self._seconds = 0.0
-        self._rounds = self._run()
+        # A generator that held the run would keep an abandoned one, and the switch of its models,
+        # until the garbage collector finds the two.
+        self._rounds = type(self)._run(weakref.proxy(self))
 
     def __iter__(self) -> Iterator[StreamedText]:
-        return self._rounds
+        return self
 
     def __next__(self) -> StreamedText:
         return next(self._rounds)
 
     def close(self) -> None:
-        """Ends the run early; `output` has what was committed."""
+        """Ends the run early, as letting go of it does; `output` has what was committed."""
         self._rounds.close()
 
     @property

@@ -119,7 +119,8 @@ class SpecEM:
         committed text is given out, and the pieces join to the text of the run's `output`."""
         check_request(prompt, messages)
         resolved = GenerationOptions.resolve(options, generation_config)
-        members = [*self.members, *self.verifiers]
+        # The run keeps what it begins with, whatever is released meanwhile.
+        members = [member.in_memory() for member in (*self.members, *self.verifiers)]
         ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
         if ends is not None:
             members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
