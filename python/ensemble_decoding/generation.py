@@ -15,7 +15,7 @@ from .member import Member, Messages
 from .options import GenerationOptions
 from .stopping import Ending, StopRules
 from .streaming import StreamerFeed
-from .text import CharacterDecoder, check_text
+from .text import CharacterDecoder, Encoding, check_text
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
 from .workers import each_in_turn_or_at_once
 
@@ -99,12 +99,12 @@ class DecodingRun(ABC):
         """Decodes one round and commits it in every context; returns its trace and the bytes that
         it adds to the response. None if the context of a member has no room for another round."""
 
-    def _ending(self, data: bytes, ended: bool, token_ids: Sequence[Sequence[int]]) -> Ending:
+    def _ending(self, data: bytes, ended: bool, encodings: Sequence[Encoding]) -> Ending:
         """What of a segment is to be committed."""
         return self._stop_rules.ending(
             data,
             ended,
-            token_ids,
+            encodings,
             response=self.data,
             pending=self.pending,
             first_ids=self.contexts[0].ids,

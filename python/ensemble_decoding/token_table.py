@@ -6,6 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -86,6 +87,11 @@ class TokenTable:
             raise ValueError(
                 f"ids must be text tokens or end-of-text of a table of {len(self)} ids, got {wrong}"
             ) from None
+
+    def ends(self, ids: Iterable[int], start: int = 0) -> list[int]:
+        """Where each of `ids`, text or end-of-text, ends in their bytes, which begin at `start`."""
+        lengths = [len(self._spelling[number]) for number in ids]  # type: ignore[arg-type]
+        return list(accumulate(lengths, initial=start))[1:]
 
     def _spells(self, number: int) -> bool:
         return 0 <= number < len(self) and self._spelling[number] is not None

@@ -106,6 +106,22 @@ def test_criteria_stop_at_the_exact_token_of_the_first_member(new_tokens):
     assert criterion.asked == list(range(prompt_length + 1, prompt_length + new_tokens + 1))
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [{"max_new_tokens": 7}, {"stop_strings": "fox ju"}, {"stop_strings": "own"}, {}],
+    ids=repr,
+)
+@pytest.mark.parametrize("segment_length", [1, 4, 10])
+def test_criteria_hear_of_committed_tokens_alone(ending, segment_length):
+    prompt_length = len(TOKENIZERS[0](PROMPT)["input_ids"])
+    criterion = AtIds(10**6)
+    method = SpecEM(pair(), segment_length=segment_length)
+    run = finished(method, stopping_criteria=[criterion], **ending)
+    assert run.output.text == finished(method, **ending).output.text
+    count = len(run.output.token_ids[0])
+    assert criterion.asked == list(range(prompt_length + 1, prompt_length + count + 1))
+
+
 def test_transformers_own_criteria():
     prompt_length = len(TOKENIZERS[0](PROMPT)["input_ids"])
     criteria = StoppingCriteriaList([MaxLengthCriteria(prompt_length + 7)])
