@@ -186,7 +186,8 @@ class SpecEMRun(DecodingRun):
 
     def _draft(self, j: int) -> Draft:
         # A member that counts like the first never drafts what the limit would cut off again.
-        counts_alike = self._fingerprints[j] == self._fingerprints[0]
+        own, first = (self.contexts[i].member.table.tokenizer_fingerprint for i in (j, 0))
+        counts_alike = own == first
         length = self._method.segment_length
         length = min(length, self.remaining) if counts_alike else length
         draft = self.contexts[j].draft(length, self.pending)

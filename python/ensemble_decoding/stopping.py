@@ -44,7 +44,7 @@ class StopRules:
         stopping_criteria: StoppingCriteriaList | None = None,
     ) -> None:
         self._members = list(members)
-        self._one_tokenizer = len({member.table.fingerprint for member in members}) == 1
+        self._one_tokenizer = _one_tokenizer([member.table for member in members])
         self._stops = [stop.encode() for stop in stop_strings]
         self._criteria = stopping_criteria
 
@@ -100,13 +100,16 @@ class StopRules:
         count = len(first.ids)
         if count < remaining or (ended and count == remaining):
             return count, False
-        left = min(count, remaining)
-        if not self._one_tokenizer:
-            while left:
-                kept = pending + data[: _length(data, first, left)]
-                if complete_prefix(kept) == len(kept):
-                    break
-                left -= 1
+        left, complete = min(count, remaining), -1
+        # Back to where the character at the end begins. A stray lead byte in front of it is
+        # complete, though it would not be if nothing followed.
+        while left and not self._one_tokenizer:
+            length = _length(data, first, left)
+            if length == complete:
+                break
+            complete = complete_prefix(pending + data[:length]) - len(pending)
+            if complete < length:
+                left = min(left - 1, bisect_right(first.ends, complete))
         return left, True
 
     def _stop_string_end(self, response: bytes, data: bytes) -> int | None:
@@ -151,15 +154,16 @@ def end_of_text_lists(
     """
     if eos_token_id is None:
         return None
-    one_tokenizer = len({table.fingerprint for table in tables}) == 1
+    one_tokenizer = _one_tokenizer(tables)
     entries = _ids_or_lists(eos_token_id)
     alone = all(isinstance(entry, int) for entry in entries)
     if alone and one_tokenizer:
         entries = [entries] * len(tables)
     if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(tables):
+        why = "" if one_tokenizer else ", which have different tokenizers"
         raise ValueError(
-            f"eos_token_id must have an entry for each of the {len(tables)} members, which "
-            f"have different tokenizers, got {eos_token_id!r}"
+            f"eos_token_id must have an entry for each of the {len(tables)} members{why}, "
+            f"got {eos_token_id!r}"
         )
     lists = [tuple(_ids_or_lists(entry)) for entry in entries]
     for ids, table in zip(lists, tables, strict=True):
@@ -171,6 +175,10 @@ def end_of_text_lists(
                     f"eos_token_id must hold ids from 0 to {len(table) - 1}, got {token}"
                 )
     return lists
+
+
+def _one_tokenizer(tables: Sequence[TokenTable]) -> bool:
+    return len({table.tokenizer_fingerprint for table in tables}) == 1
 
 
 def _ids_or_lists(value: Any) -> list[Any]:

@@ -79,6 +79,17 @@ def test_a_limit_in_its_own_tokens(writer):
         check(run, 0)
 
 
+def test_a_limit_among_bytes_that_it_lacks_and_that_are_no_text():
+    ids = [WRITERS[0].convert_tokens_to_ids(byte) for byte in "ËÃ"]
+    writers = [
+        scripted(WRITERS[0], [{number: 0.99} for number in ids], PROMPT, name) for name in "ab"
+    ]
+    first = member("llama", byte_level_tokenizer(missing_bytes=b"\xc3"), seed=2)
+    output = SpecEM([first, *writers], segment_length=2).generate(PROMPT, max_new_tokens=1)
+    assert output.rounds[0].candidates[output.rounds[0].winner].data == b"\xcb" + b"\xc3" * 4
+    assert (output.text, output.pending, output.finish_reason) == ("", b"", "length")
+
+
 def test_a_limit_of_random_models():
     ended = 0
     for seed in range(8):

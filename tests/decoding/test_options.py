@@ -132,7 +132,7 @@ RUN = {
         ([None], TypeError, "must be an id or a list of ids for each member, got NoneType"),
         ([True], TypeError, "must hold ids, got bool"),
         ([["a"]], TypeError, "must hold ids, got str"),
-        ([[1], [2]], ValueError, "must have an entry for each of the 1 members"),
+        ([[1], [2]], ValueError, "must have an entry for each of the 1 members, got"),
     ],
     "stopping_criteria": [
         (3, TypeError, "must be a list of transformers' criteria, got int"),
