@@ -92,7 +92,8 @@ class SpecEM:
             messages: instead of `prompt`, a conversation of `{"role": ..., "content": ...}`,
                 rendered with each member's chat template; a member without one gets the contents
                 joined by blank lines.
-            generation_config: what it says counts where `options` say nothing.
+            generation_config: what it says counts where `options` say nothing; what it asks for
+                beyond them is refused.
             **options: see `GenerationOptions`: `max_new_tokens` (never more of the first member's
                 tokens; exact where all members share a tokenizer, else cut back to a complete
                 character), `do_sample`, `temperature`, `top_k`, `top_p`, `min_p`,
