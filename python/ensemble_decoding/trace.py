@@ -210,3 +210,7 @@ class DecodingError(RuntimeError):
     def __init__(self, message: str, output: EnsembleOutput) -> None:
         super().__init__(message)
         self.output = output
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made again from what its base class was given: the message alone.
+        return type(self), (*self.args, self.output), vars(self)
