@@ -199,9 +199,9 @@ class EnsembleOutput:
     unspelled: list[bytes] = field(default_factory=list)
 
 
-def to_json(result: EnsembleOutput | Trace) -> str:
+def to_json(result: EnsembleOutput | Trace, *, ensure_ascii: bool = False) -> str:
     """A result as JSON, bytes in hexadecimal."""
-    return json.dumps(asdict(result), indent=1, ensure_ascii=False, default=bytes.hex)
+    return json.dumps(asdict(result), indent=1, ensure_ascii=ensure_ascii, default=bytes.hex)
 
 
 class DecodingError(RuntimeError):
