@@ -6,9 +6,12 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
+
+import torch
 
 from .attention_switch import segment_attention_active
 from .context import Snapshot
@@ -16,7 +19,7 @@ from .member import Member, Messages
 from .options import GenerationOptions
 from .stopping import Ending, StopRules
 from .streaming import StreamerFeed
-from .text import CharacterDecoder, check_text
+from .text import CharacterDecoder, Encoding, check_text
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
 from .workers import each_in_turn_or_at_once
 
@@ -73,13 +76,14 @@ class DecodingRun(ABC):
 
     @property
     def output(self) -> EnsembleOutput:
-        """What has been committed so far; complete once the iteration is over."""
+        """What has been committed so far; complete once the iteration is over. What is taken
+        during the run does not grow with it."""
         return EnsembleOutput(
             text="".join(self._text),
             token_ids=[context.response_ids for context in self.contexts],
             finish_reason=self.finish_reason,
-            rounds=self.trace,
-            usage=[context.finished_usage() for context in self.contexts],
+            rounds=replace(self.trace, rounds=list(self.trace.rounds)),
+            usage=[replace(context.finished_usage()) for context in self.contexts],
             seconds=self._seconds,
             pending=self._decoder.pending,
             unspelled=list(self.unspelled),
@@ -102,12 +106,12 @@ class DecodingRun(ABC):
         """Decodes one round and commits it in every context; returns its trace and the bytes that
         it adds to the response. None if the context of a member has no room for another round."""
 
-    def _ending(self, data: bytes, ended: bool, token_ids: Sequence[Sequence[int]]) -> Ending:
+    def _ending(self, data: bytes, ended: bool, encodings: Sequence[Encoding]) -> Ending:
         """What of a segment is to be committed."""
         return self._stop_rules.ending(
             data,
             ended,
-            token_ids,
+            encodings,
             response=self.data,
             pending=self.pending,
             first_ids=self.contexts[0].ids,
@@ -125,7 +129,7 @@ class DecodingRun(ABC):
 
     def _run(self) -> Generator[StreamedText, None, None]:
         with ExitStack() as stack:
-            stack.callback(self._streamer.end)
+            stack.callback(self._end_streamer)
             for context in self.contexts:
                 stack.enter_context(segment_attention_active(context.member.model))
             start = time.perf_counter()
@@ -141,6 +145,13 @@ class DecodingRun(ABC):
                 self._guarded(partial(self._streamer.put, text, self.contexts[0].ids), "streamer")
                 yield StreamedText(text, step[0])
                 start = time.perf_counter()
+
+    def _end_streamer(self) -> None:
+        if self.finish_reason != "error":
+            self._guarded(self._streamer.end, "streamer")
+            return
+        with suppress(Exception):  # the failure that ended the run is the one to tell
+            self._streamer.end()
 
     def _prefill(self) -> None:
         self._each(lambda j: self.contexts[j].prefill(self._prompts[j]))
@@ -162,7 +173,10 @@ class DecodingRun(ABC):
     ) -> _Result:
         """Runs a stage; if it fails, puts every context back and hands out what there is."""
         try:
-            return stage()
+            # A run may begin inside the caller's inference mode and go on outside, where what was
+            # made inside could not be written to.
+            with torch.inference_mode(False):
+                return stage()
         except BaseException as error:
             for context, snapshot in zip(self.contexts, snapshots, strict=False):
                 context.restore(snapshot)
