@@ -6,7 +6,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -129,7 +129,8 @@ class DecodingRun(ABC):
 
     def _run(self) -> Generator[StreamedText, None, None]:
         with ExitStack() as stack:
-            stack.callback(self._end_streamer)
+            # Nothing of the run itself, which may be gone when this is called.
+            stack.callback(self._streamer.end_quietly)
             for context in self.contexts:
                 stack.enter_context(segment_attention_active(context.member.model))
             start = time.perf_counter()
@@ -139,19 +140,13 @@ class DecodingRun(ABC):
                 step = self._guarded(self._round, f"round {len(self.trace) + 1}", snapshots)
                 if step is None:
                     self.finish_reason = "length"
-                    return
+                    break
                 text = self._accept(*step)
                 self._seconds += time.perf_counter() - start
                 self._guarded(partial(self._streamer.put, text, self.contexts[0].ids), "streamer")
                 yield StreamedText(text, step[0])
                 start = time.perf_counter()
-
-    def _end_streamer(self) -> None:
-        if self.finish_reason != "error":
             self._guarded(self._streamer.end, "streamer")
-            return
-        with suppress(Exception):  # the failure that ended the run is the one to tell
-            self._streamer.end()
 
     def _prefill(self) -> None:
         self._each(lambda j: self.contexts[j].prefill(self._prompts[j]))
