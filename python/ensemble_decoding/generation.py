@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from transformers import GenerationConfig
 
 from .attention_switch import segment_attention_active
 from .context import Snapshot
 from .member import Member, Messages
 from .options import GenerationOptions
-from .stopping import Ending, StopRules
+from .stopping import Ending, StopRules, end_of_text_lists
 from .streaming import StreamerFeed
 from .text import CharacterDecoder, check_text
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
@@ -99,16 +101,25 @@ class DecodingRun(ABC):
         """Decodes one round and commits it in every context; returns its trace and the bytes that
         it adds to the response. None if the context of a member has no room for another round."""
 
-    def _ending(self, data: bytes, ended: bool, token_ids: Sequence[Sequence[int]]) -> Ending:
-        """What of a segment is to be committed."""
+    def _ending(
+        self,
+        data: bytes,
+        ended: bool,
+        token_ids: Sequence[Sequence[int]],
+        late: Sequence[int] | None = None,
+    ) -> Ending:
+        """What of a segment is to be committed. `late`: for each member how many bytes at the end
+        of the response it has not written and writes with the segment."""
+        written = len(self.pending) - (late[0] if late else 0)
         return self._stop_rules.ending(
             data,
             ended,
             token_ids,
             response=self.data,
-            pending=self.pending,
+            pending=self.pending[:written],
             first_ids=self.contexts[0].ids,
             remaining=self.remaining,
+            late=late,
         )
 
     def _each(
@@ -168,6 +179,29 @@ class DecodingRun(ABC):
                 raise DecodingError(f"{name} failed: {error}", self.output) from error
             error.output = self.output  # type: ignore[attr-defined]
             raise
+
+
+def prepared(
+    members: Sequence[Member],
+    prompt: str | None,
+    messages: Messages | None,
+    options: Mapping[str, Any],
+    generation_config: GenerationConfig | None,
+) -> tuple[list[Member], list[list[int]], GenerationOptions]:
+    """Checks a request: the members with the end-of-text ids that it asks for, each member's
+    prompt, and the options of the run.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what was expected and what came.
+    """
+    check_request(prompt, messages)
+    resolved = GenerationOptions.resolve(options, generation_config)
+    members = list(members)
+    ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
+    if ends is not None:
+        members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
+    prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
+    return members, prompts, resolved
 
 
 def check_request(prompt: str | None = None, messages: Messages | None = None) -> None:

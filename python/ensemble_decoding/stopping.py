@@ -57,26 +57,32 @@ class StopRules:
         pending: bytes,
         first_ids: Sequence[int],
         remaining: int,
+        late: Sequence[int] | None = None,
     ) -> Ending:
         """How much of a segment stays.
 
         `data` and `ended` are the segment, `token_ids` its ids by each member; `response` and
-        `first_ids` what stands before it, prompt included in the ids; `remaining` the tokens of the
-        first member that the limit leaves.
+        `first_ids` what stands before it, prompt included in the ids; `pending` the bytes at the
+        end of the first member's text that stop inside a character; `remaining` the tokens of the
+        first member that the limit leaves; `late` for each member how many bytes at the end of
+        the response its ids of the segment spell as well (None: none).
         """
+        late = late or [0] * len(token_ids)
         first = token_ids[0]
         asked = self._count_by_criteria(first, first_ids)
         count, limited = self._count_by_limit(first, ended, pending, asked, remaining)
-        length = len(data) if count == len(first) else len(self._spell(first[:count]))
+        length = len(data)
+        if count < len(first):
+            length = max(0, len(self._spell(first[:count])) - late[0])
         stop = self._stop_string_end(response, data)
         if stop is not None and stop <= length:
-            return Ending(data[:stop], self._whole_tokens(token_ids, stop), "stop")
+            return Ending(data[:stop], self._whole_tokens(token_ids, stop, late), "stop")
         reason: FinishReason | None = "length" if limited else None
         if count == asked:
             reason = "stop"
         if count == len(first):
             return Ending(data, [len(ids) for ids in token_ids], "stop" if ended else reason)
-        counts = self._whole_tokens(token_ids, length)
+        counts = self._whole_tokens(token_ids, length, late)
         return Ending(data[:length], [count, *counts[1:]], reason)
 
     def _count_by_criteria(self, first: Sequence[int], before: Sequence[int]) -> int | None:
@@ -125,11 +131,13 @@ class StopRules:
     def _spell(self, ids: Sequence[int]) -> bytes:
         return self._members[0].table.spell(ids)
 
-    def _whole_tokens(self, token_ids: Sequence[Sequence[int]], length: int) -> list[int]:
-        """For each member how many of its ids spell at most `length` bytes of text."""
+    def _whole_tokens(
+        self, token_ids: Sequence[Sequence[int]], length: int, late: Sequence[int]
+    ) -> list[int]:
+        """For each member how many of its ids spell at most `length` bytes of the segment."""
         counts = []
-        for member, ids in zip(self._members, token_ids, strict=True):
-            spelled, count = 0, 0
+        for member, ids, before in zip(self._members, token_ids, late, strict=True):
+            spelled, count = -before, 0
             for token in ids:
                 spelled += len(member.table.spell((token,)))
                 if spelled > length or member.is_end_of_text(token):
