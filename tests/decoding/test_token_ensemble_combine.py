@@ -1,5 +1,8 @@
 """`combine`, which takes the place of the mean in a token-level ensemble."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -82,3 +85,16 @@ def test_a_smoothing_combine_brings_up_nothing_that_no_voter_has():
     for _ in run:
         assert not run.waiting[0]
         assert not run.waiting[1]
+
+
+def test_the_documented_example_decodes():
+    page = Path(__file__).parents[2] / "docs" / "token-ensembles.md"
+    (code,) = re.findall(r"```python\n(import torch\n.*?)```", page.read_text(), re.S)
+    names = {"TokenEnsemble": TokenEnsemble, "members": TWO}
+    exec(compile(code.replace('is")', 'is", max_new_tokens=5)'), str(page), "exec"), names)
+    output = names["output"]
+    assert output.token_ids[0]
+    for round_ in output.rounds:
+        assert round_.candidates[0].score == pytest.approx(
+            max(round_.candidates[0].shares), rel=0.1
+        )
