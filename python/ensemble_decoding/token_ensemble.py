@@ -121,6 +121,7 @@ class TokenEnsemble:
         if shown["alignment"] == "top_k":
             shown["k"] = self.k
         if self.combine is not None:
+            del shown["mean"]
             shown["combine"] = getattr(self.combine, "__name__", type(self.combine).__name__)
         return shown
 

@@ -93,6 +93,8 @@ class TokenEnsembleRun(DecodingRun):
             if context.room is not None and len(own) > context.room:
                 return None
         token = choice.token
+        voters = [j for j, weight in enumerate(choice.weights) if weight]
+        likeliest = [j for j in voters if self._is_favourite(j, rows[j], token)]
         late = [len(waiting) for waiting in self.waiting]
         ending = self._ending(token.data, token.ended, ids, late)
         self._each(lambda j: self.contexts[j].append(ids[j][: ending.counts[j]]))
@@ -103,19 +105,11 @@ class TokenEnsembleRun(DecodingRun):
             self.unspelled[j] += one.dropped
         self._unwritten_rounds += bool(written[0].dropped and not ids[0])
         self.finish_reason = ending.reason
-        voters = [j for j, weight in enumerate(choice.weights) if weight]
-        candidate = Candidate(
-            token.data,
-            token.ended,
-            [j for j in voters if self._is_favourite(j, rows[j], token)],
-            ids,
-            shares=choice.probabilities,
-            score=choice.score,
-        )
-        round_ = Round(
-            len(self.trace), [candidate], choice.weights, 0, choice.reason, ending.counts,
-            clock.seconds, voters=voters, ensembled=choice.reason != _ALONE,
-        )  # fmt: skip
+        candidate = Candidate(token.data, token.ended, likeliest, ids)
+        candidate.shares, candidate.score = choice.probabilities, choice.score
+        index, counts = len(self.trace), ending.counts
+        round_ = Round(index, [candidate], choice.weights, 0, choice.reason, counts, clock.seconds)
+        round_.voters, round_.ensembled = voters, choice.reason != _ALONE
         return round_, ending.data
 
     def _row(self, j: int) -> Tensor:

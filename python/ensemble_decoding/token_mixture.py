@@ -183,18 +183,17 @@ class TopKMixture(_AlignedMixture):
 
     def mix(self, rows: Sequence[Tensor], weights: Sequence[float]) -> Mixed:
         batch = [row[None] for row in rows]
-        members = torch.zeros(0)
-        columns = torch.zeros(0, dtype=torch.int64)
-        for j in range(len(rows)):
-            if not weights[j]:
-                continue
+        voters = [j for j, weight in enumerate(weights) if weight]
+        unions = []
+        for j in voters:
             alone = [_NEXT_TO_NOTHING if weight else 0.0 for weight in weights]
             alone[j] = 1.0
-            union = top_k_union(batch, self._alignment, k=self._k, weights=alone)
-            if not members.numel():
-                columns = union.columns[0]
-                columns = columns[columns >= 0]
-                members = union.probabilities.new_zeros((len(rows), columns.shape[0]))
+            unions.append(top_k_union(batch, self._alignment, k=self._k, weights=alone))
+        # The same candidates in each, behind which there is only padding.
+        columns = unions[0].columns[0]
+        columns = columns[columns >= 0]
+        members = torch.zeros((len(rows), columns.shape[0]), device=columns.device)
+        for j, union in zip(voters, unions, strict=True):
             own = union.probabilities[0, : columns.shape[0]]
             members[j] = own.where(own > 2 * _NEXT_TO_NOTHING, 0)
         return self._mixed(members, weights, columns)

@@ -13,6 +13,7 @@ from ensemble_decoding.token_ensemble_run import TokenEnsembleRun
 from tests.decoding.members_for_tests import PROMPT, member, three_families
 from tests.decoding.test_failures import failing
 from tests.decoding.test_streamers import Recorder
+from tests.decoding.test_workers import with_own_workers
 from tests.decoding.tokenizers_for_tests import sentencepiece_tokenizer
 
 MEMBERS = three_families()
@@ -119,6 +120,14 @@ def test_a_failure_loses_nothing_committed(monkeypatch, owner, name, at_call, af
         kept = slice(0, len(ids))
         assert (context.cache.storage[..., kept, :] == storage[..., kept, :]).all()
     assert method.generate(PROMPT, **options).token_ids == expected.token_ids
+
+
+def test_members_on_workers_of_their_own_write_the_same(monkeypatch):
+    options = {"max_new_tokens": 20}
+    expected = TokenEnsemble(MEMBERS, alignment="top_k").generate(PROMPT, **options)
+    members = with_own_workers(three_families(), monkeypatch)
+    output = TokenEnsemble(members, alignment="top_k").generate(PROMPT, **options)
+    assert output.token_ids == expected.token_ids
 
 
 def test_nan_logits_name_the_member(monkeypatch):
