@@ -46,16 +46,14 @@ class Mixed(NamedTuple):
 
 
 class TokenMixture(ABC):
-    """Mixes logits of several members.
+    """Mixes logits of several members, of whom it keeps nothing but their vocabularies.
 
     Args:
-        members: whose logits are mixed, in this order.
         mean: "arithmetic" or "geometric".
         combine: takes the place of the mean.
     """
 
-    def __init__(self, members: Sequence[Member], mean: str, combine: Combine | None) -> None:
-        self._members = list(members)
+    def __init__(self, mean: str, combine: Combine | None) -> None:
         self._mean = mean
         self._combine = combine
 
@@ -97,9 +95,14 @@ class IdentityMixture(TokenMixture):
     """Of members with equal token tables: column i is id i. The probability of all end-of-text ids
     together stands at the first of them."""
 
+    def __init__(self, members: Sequence[Member], mean: str, combine: Combine | None) -> None:
+        super().__init__(mean, combine)
+        self._table = members[0].table
+        self._special = torch.tensor(self._table.suppressed_ids(), dtype=torch.int64)
+
     def mix(self, rows: Sequence[Tensor], weights: Sequence[float]) -> Mixed:
-        members = torch.zeros((len(rows), rows[0].shape[0]), dtype=_wide(rows[0].dtype))
-        members = members.to(rows[0].device)
+        shape, dtype = (len(rows), rows[0].shape[0]), _wide(rows[0].dtype)
+        members = torch.zeros(shape, dtype=dtype, device=rows[0].device)
         for j, row in enumerate(rows):
             if weights[j]:
                 members[j] = self._distribution(row)
@@ -107,25 +110,24 @@ class IdentityMixture(TokenMixture):
 
     def _distribution(self, row: Tensor) -> Tensor:
         own = torch.softmax(row.to(_wide(row.dtype)), 0)
-        ends = self._members[0].end_of_text_ids
+        ends = self._table.end_of_text_ids
         if ends:
             own[ends[0]] = own[list(ends)].sum()
             own[list(ends[1:])] = 0
         # What falls on ids that are neither text nor end-of-text is lost: it lowers the say.
-        return own.index_fill_(0, self._members[0].suppressed_index(own.device), 0)
+        return own.index_fill_(0, self._special.to(own.device), 0)
 
     def token(self, column: int) -> Token:
-        member = self._members[0]
-        if member.is_end_of_text(column):
+        if column in self._table.end_of_text_ids:
             return Token(b"", True)
-        return Token(member.table.spell((column,)), False, column)
+        return Token(self._table.spell((column,)), False, column)
 
 
 class _AlignedMixture(TokenMixture):
     """Columns are those of an alignment of the members' vocabularies."""
 
     def __init__(self, members: Sequence[Member], mean: str, combine: Combine | None) -> None:
-        super().__init__(members, mean, combine)
+        super().__init__(mean, combine)
         self._alignment = VocabularyAlignment.cached(
             [member.table.token_bytes for member in members],
             [member.end_of_text_ids for member in members],
