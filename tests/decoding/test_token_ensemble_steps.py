@@ -93,6 +93,16 @@ def test_options_shape_each_member_before_mixing(alignment, options):
     assert_steps_are_those_of_the_slow_loop(members, {"alignment": alignment}, options)
 
 
+@pytest.mark.parametrize("alignment", ["union", "top_k"])
+def test_without_a_common_token_the_geometric_mean_is_the_arithmetic_one(alignment):
+    """Each member keeps two tokens, which they seldom have in common."""
+    members, method = pair(PAIRS["bytes and pieces"]), {"alignment": alignment, "mean": "geometric"}
+    options = {"do_sample": True, "seed": 8, "top_k": 2}
+    assert_steps_are_those_of_the_slow_loop(members, method, options)
+    rounds = TokenEnsemble(members, **method).generate(PROMPT, max_new_tokens=9, **options).rounds
+    assert any("arithmetic" in round_.reason for round_ in rounds)
+
+
 def test_members_wait_for_the_rest_of_a_character_in_these_runs():
     waited = 0
     for seed in (0, 1, 2):
