@@ -237,6 +237,10 @@ def test_the_trace_says_who_chose_and_survives_a_file(tmp_path):
     assert {**rounds.options, "alignment": "top_k", "k": 5, "threshold": 0.06} == rounds.options
     rounds.save(tmp_path / "trace.json")
     assert Trace.load(tmp_path / "trace.json") == rounds
+    rounds[0].voters = [0, 3]
+    rounds.save(tmp_path / "trace.json")
+    with pytest.raises(ValueError, match=r"rounds\[0\].voters must hold places of members, got"):
+        Trace.load(tmp_path / "trace.json")
 
 
 def test_models_on_float32_and_bfloat16_mix():
