@@ -95,3 +95,14 @@ def test_a_first_member_without_a_token_for_the_text_counts_its_rounds(limit):
 def test_waiting_steps_do_not_count_for_the_limit():
     run = run_of(pair(PARROT * 3, first=PIECES), max_new_tokens=15)
     assert (run.output.text, len(run.output.token_ids[0])) == (PARROT * 3, 15)
+
+
+def test_a_main_member_that_waits_does_not_choose_alone():
+    letter = PIECES.convert_tokens_to_ids("a")
+    main = scripted(PIECES, [{letter: 0.3}, {letter: 0.9}], PROMPT, "main")
+    other = scripted(BYTES, saying(BYTES, PARROT), PROMPT, "other")
+    method = TokenEnsemble([main, other], weights=[1, 9], threshold=0.5)
+    output = method.generate(PROMPT, max_new_tokens=8)
+    assert output.text == PARROT + "aaa"
+    assert [round_.ensembled for round_ in output.rounds] == [True, True, False, False, False]
+    assert [round_.voters for round_ in output.rounds] == [[0, 1], [1], [0], [0], [0]]
