@@ -1,6 +1,8 @@
 // `compact_kv_` on CPU tensors.
 #include "ensemble_kernels/kv_compaction.hpp"
 
+#include <utility>
+
 #include "arguments.hpp"
 
 namespace ensemble_kernels {
@@ -69,25 +71,48 @@ std::vector<int64_t> checked_keep(const std::string& name, const int64_t* keep, 
   return kept;
 }
 
-// Offsets in bytes of the matrices [S, D] of `cache`; `batch_row[i]` is the index of the i-th in the
-// fourth-last dimension.
-void matrices(const Tensor& cache, int64_t size, std::vector<int64_t>& offsets,
-              std::vector<int64_t>& batch_row) {
-  offsets = {0};
-  batch_row = {0};
-  const int64_t leading = cache.dim() - 2;
-  for (int64_t dim = 0; dim < leading; ++dim) {
-    std::vector<int64_t> more, rows;
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      for (int64_t j = 0; j < cache.size(dim); ++j) {
-        more.push_back(offsets[i] + j * cache.stride(dim) * size);
-        rows.push_back(dim == leading - 2 ? j : batch_row[i]);
+// The leading dimensions of a cache [..., S, D], neighbours taken for one where their strides allow;
+// `batch` is the fourth-last dimension, which stays one of its own where rows differ.
+class Leading {
+ public:
+  Leading(const Tensor& cache, int64_t element_size, bool rows_differ) {
+    const int64_t dimensions = cache.dim() - 2;
+    for (int64_t dim = 0; dim < dimensions; ++dim) {
+      const int64_t size = cache.size(dim), stride = cache.stride(dim) * element_size;
+      const bool batch = rows_differ && dim == dimensions - 2;
+      const bool after_batch = batch_ >= 0 && batch_ == static_cast<int64_t>(sizes_.size()) - 1;
+      count_ *= size;
+      if (!sizes_.empty() && !batch && !after_batch && strides_.back() == size * stride) {
+        sizes_.back() *= size;
+        strides_.back() = stride;
+        continue;
       }
+      if (batch) {
+        batch_ = static_cast<int64_t>(sizes_.size());
+      }
+      sizes_.push_back(size);
+      strides_.push_back(stride);
     }
-    offsets.swap(more);
-    batch_row.swap(rows);
   }
-}
+
+  int64_t count() const { return count_; }
+
+  // Where the i-th matrix begins, in bytes, and its place in `batch`.
+  std::pair<int64_t, int64_t> at(int64_t i) const {
+    int64_t offset = 0, row = 0;
+    for (int64_t dim = static_cast<int64_t>(sizes_.size()) - 1; dim >= 0; --dim) {
+      const int64_t place = i % sizes_[dim];
+      i /= sizes_[dim];
+      offset += place * strides_[dim];
+      row = dim == batch_ ? place : row;
+    }
+    return {offset, row};
+  }
+
+ private:
+  std::vector<int64_t> sizes_, strides_;
+  int64_t count_ = 1, batch_ = -1;
+};
 
 }  // namespace
 
@@ -116,14 +141,14 @@ void compact_kv_(Tensor cache, Tensor keep, Tensor destination_start) {
   if (!any) {
     return;
   }
-  std::vector<int64_t> offsets, batch_row;
-  matrices(cache, size, offsets, batch_row);
+  const Leading leading(cache, size, by_row);
   char* data = static_cast<char*>(cache.mutable_data_ptr());
-  for_each_unit(static_cast<int64_t>(offsets.size()), 10 + bytes / static_cast<double>(rows) / 8,
-                [&](int64_t i) {
-                  move_runs(data + offsets[i], runs[by_row ? batch_row[i] : 0],
-                            cache.stride(-2) * size, cache.stride(-1) * size, cache.size(-1), size);
-                });
+  const int64_t slot_stride = cache.stride(-2) * size, element_stride = cache.stride(-1) * size;
+  const int64_t row_length = cache.size(-1);
+  for_each_unit(leading.count(), 10 + bytes / static_cast<double>(rows) / 30, [&](int64_t i) {
+    const auto [offset, row] = leading.at(i);
+    move_runs(data + offset, runs[row], slot_stride, element_stride, row_length, size);
+  });
 }
 
 }  // namespace ensemble_kernels

@@ -9,20 +9,16 @@ causal and padded.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.utils import logging
+from transformers import AttentionInterface, AttentionMaskInterface
 
 from ensemble_kernels import segment_attention
 
-from .attention_switch import NAME, segment_attention_active
-from .cache import SegmentCache, cache_argument
+from .attention_switch import NAME
 from .trace import OperatorClock
 
 _HARMLESS = {"position_ids", "cache_position"}
@@ -133,52 +129,3 @@ def _one_token_attention(
 # calls would lose their padding and the sliding window without a word.
 AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _sdpa_mask)
-
-
-class _CallCounter(OperatorClock):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def add(self, operator: str, seconds: float) -> None:
-        self.calls += 1
-
-
-def check_attention(model: PreTrainedModel, num_layers: int) -> None:
-    """Feeds two candidates of one token to the model, and raises ValueError unless every layer
-    sends them through segment attention, with nothing that it does not know."""
-    name, counter = type(model).__name__, _CallCounter()
-    tokens = torch.zeros(1, 2, dtype=torch.int64, device=model.device)
-    offsets = torch.tensor([0, 1, 2], dtype=torch.int32, device=model.device)
-    with _quiet(), segment_attention_active(model), torch.no_grad():
-        if model.config._attn_implementation == NAME:
-            try:
-                model(
-                    input_ids=tokens,
-                    position_ids=torch.zeros_like(tokens),
-                    attention_mask=no_mask(model.device),
-                    segment_offsets=offsets,
-                    operator_clock=counter,
-                    use_cache=True,
-                    **{cache_argument(model): SegmentCache(num_layers)},
-                )
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise ValueError(
-                    f"model cannot decode in segments: {name}: {' '.join(str(error).split())}"
-                ) from error
-    if counter.calls != num_layers:
-        raise ValueError(
-            f"model must take the attention of all its {num_layers} layers from transformers' "
-            f"attention interface, {name} does in {counter.calls}"
-        )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Holds back what transformers logs about a switch that the check then reports itself."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

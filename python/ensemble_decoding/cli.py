@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import cli_specem, cli_token_ensembles
-from .cli_output import fail
+from .cli_output import READER_LEFT, fail, print_what_there_is
 
 _EXTRAS = {
     "decoding": ("transformers", "tokenizers", "rich", "gguf", "accelerate", "safetensors"),
@@ -20,8 +20,10 @@ _EXTRAS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; 0 if it went well, 2 on bad input, 1 if decoding failed, 130 on Ctrl-C."""
+    """Runs a command; 0 if it went well, 2 on bad input, 1 if decoding failed, 130 on Ctrl-C, 141
+    if the reader of its output left."""
     options = _parser().parse_args(arguments)
+    print_what_there_is()
     try:
         return options.run(options)
     except ModuleNotFoundError as error:
@@ -31,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 package = f"ensemble-kernels[{extra}]"
                 return fail(f"{module} is not installed: pip install '{package}' brings it")
         raise
+    except BrokenPipeError:
+        return READER_LEFT
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         return fail(error)
     except KeyboardInterrupt:

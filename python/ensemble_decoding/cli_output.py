@@ -4,11 +4,17 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .generation import DecodingRun
+    from .trace import EnsembleOutput
+
+
+# The exit status where nobody reads the output any more, as of a program that SIGPIPE ended.
+READER_LEFT = 141
 
 
 def fail(cause: object, code: int = 2) -> int:
@@ -17,10 +23,30 @@ def fail(cause: object, code: int = 2) -> int:
     return code
 
 
+def print_what_there_is() -> None:
+    """A character that standard output has no bytes for becomes a question mark: what was
+    generated must not be lost by it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def print_run(run: DecodingRun, options: argparse.Namespace) -> int:
     """Decodes, prints and saves what `--stream`, `--json` and `--trace` ask for; returns the exit
-    status. What was generated before an error or Ctrl-C is printed as well."""
-    from .trace import DecodingError, to_json
+    status. What was generated before an error, Ctrl-C or the end of a pipe is kept as well."""
+    try:
+        code = _print_text(run, options)
+    except BrokenPipeError:
+        run.close()
+        code = READER_LEFT
+    if options.trace is not None:
+        run.output.rounds.save(options.trace)
+    if code != READER_LEFT:
+        print(_summary(run), file=sys.stderr)
+    return code
+
+
+def _print_text(run: DecodingRun, options: argparse.Namespace) -> int:
+    from .trace import DecodingError
 
     code = 0
     try:
@@ -31,15 +57,23 @@ def print_run(run: DecodingRun, options: argparse.Namespace) -> int:
         code = fail(error, code=1)
     except KeyboardInterrupt:
         code = fail("interrupted", code=130)
-    output = run.output
     if options.json:
-        print(to_json(output))
+        print(_json(run.output), flush=True)
     else:
-        print("" if options.stream else output.text)
-    if options.trace is not None:
-        output.rounds.save(options.trace)
-    print(_summary(run), file=sys.stderr)
+        print("" if options.stream else run.output.text, flush=True)
     return code
+
+
+def _json(output: EnsembleOutput) -> str:
+    """JSON can write every character in ASCII, so that none is replaced."""
+    from .trace import to_json
+
+    written = to_json(output)
+    try:
+        written.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return to_json(output, ensure_ascii=True)
+    return written
 
 
 def _summary(run: DecodingRun) -> str:

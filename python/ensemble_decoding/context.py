@@ -63,8 +63,9 @@ class DecodingContext:
 
     @property
     def room(self) -> int | None:
-        """Tokens that still fit into the model's context; None where it has no limit."""
-        limit = self.member.context_length
+        """Tokens that still fit into the model's context; None where it has no limit. See
+        `Member.context_limit`."""
+        limit = self.member.context_limit(self.prompt_length)
         return None if limit is None else limit - len(self.ids)
 
     def finished_usage(self) -> MemberUsage:

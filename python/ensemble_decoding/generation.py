@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from transformers import GenerationConfig
 
 from .attention_switch import segment_attention_active
@@ -17,7 +20,7 @@ from .member import Member, Messages
 from .options import GenerationOptions
 from .stopping import Ending, StopRules, end_of_text_lists
 from .streaming import StreamerFeed
-from .text import CharacterDecoder, check_text
+from .text import CharacterDecoder, Encoding, check_text
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
 from .workers import each_in_turn_or_at_once
 
@@ -58,27 +61,30 @@ class DecodingRun(ABC):
         self._text: list[str] = []
         self.unspelled = [b"" for _ in members]
         self._seconds = 0.0
-        self._rounds = self._run()
+        # A generator that held the run would keep an abandoned one, and the switch of its models,
+        # until the garbage collector finds the two.
+        self._rounds = type(self)._run(weakref.proxy(self))
 
     def __iter__(self) -> Iterator[StreamedText]:
-        return self._rounds
+        return self
 
     def __next__(self) -> StreamedText:
         return next(self._rounds)
 
     def close(self) -> None:
-        """Ends the run early; `output` has what was committed."""
+        """Ends the run early, as letting go of it does; `output` has what was committed."""
         self._rounds.close()
 
     @property
     def output(self) -> EnsembleOutput:
-        """What has been committed so far; complete once the iteration is over."""
+        """What has been committed so far; complete once the iteration is over. What is taken
+        during the run does not grow with it."""
         return EnsembleOutput(
             text="".join(self._text),
             token_ids=[context.response_ids for context in self.contexts],
             finish_reason=self.finish_reason,
-            rounds=self.trace,
-            usage=[context.finished_usage() for context in self.contexts],
+            rounds=replace(self.trace, rounds=list(self.trace.rounds)),
+            usage=[replace(context.finished_usage()) for context in self.contexts],
             seconds=self._seconds,
             pending=self._decoder.pending,
             unspelled=list(self.unspelled),
@@ -102,25 +108,21 @@ class DecodingRun(ABC):
         it adds to the response. None if the context of a member has no room for another round."""
 
     def _ending(
-        self,
-        data: bytes,
-        ended: bool,
-        token_ids: Sequence[Sequence[int]],
-        late: Sequence[int] | None = None,
+        self, data: bytes, ended: bool, encodings: Sequence[Encoding], late: int = 0
     ) -> Ending:
-        """What of a segment is to be committed. `late`: for each member how many bytes at the end
-        of the response it has not written and writes with the segment."""
-        written = len(self.pending) - (late[0] if late else 0)
-        return self._stop_rules.ending(
-            data,
+        """What of a segment is to be committed. Its ids also spell the last `late` bytes of the
+        response, which stop inside a character: positions in the encodings count from there."""
+        before, pending = len(self.data) - late, len(self.pending) - late
+        ending = self._stop_rules.ending(
+            self.data[before:] + data,
             ended,
-            token_ids,
-            response=self.data,
-            pending=self.pending[:written],
+            encodings,
+            response=self.data[:before],
+            pending=self.pending[:pending],
             first_ids=self.contexts[0].ids,
             remaining=self.remaining,
-            late=late,
         )
+        return ending._replace(data=ending.data[late:])
 
     def _each(
         self, task: Callable[[int], _Result], members: Sequence[int] | None = None
@@ -133,7 +135,8 @@ class DecodingRun(ABC):
 
     def _run(self) -> Generator[StreamedText, None, None]:
         with ExitStack() as stack:
-            stack.callback(self._streamer.end)
+            # Nothing of the run itself, which may be gone when this is called.
+            stack.callback(self._streamer.end_quietly)
             for context in self.contexts:
                 stack.enter_context(segment_attention_active(context.member.model))
             start = time.perf_counter()
@@ -143,12 +146,13 @@ class DecodingRun(ABC):
                 step = self._guarded(self._round, f"round {len(self.trace) + 1}", snapshots)
                 if step is None:
                     self.finish_reason = "length"
-                    return
+                    break
                 text = self._accept(*step)
                 self._seconds += time.perf_counter() - start
                 self._guarded(partial(self._streamer.put, text, self.contexts[0].ids), "streamer")
                 yield StreamedText(text, step[0])
                 start = time.perf_counter()
+            self._guarded(self._streamer.end, "streamer")
 
     def _prefill(self) -> None:
         self._each(lambda j: self.contexts[j].prefill(self._prompts[j]))
@@ -170,7 +174,10 @@ class DecodingRun(ABC):
     ) -> _Result:
         """Runs a stage; if it fails, puts every context back and hands out what there is."""
         try:
-            return stage()
+            # A run may begin inside the caller's inference mode and go on outside, where what was
+            # made inside could not be written to.
+            with torch.inference_mode(False):
+                return stage()
         except BaseException as error:
             for context, snapshot in zip(self.contexts, snapshots, strict=False):
                 context.restore(snapshot)
@@ -196,7 +203,8 @@ def prepared(
     """
     check_request(prompt, messages)
     resolved = GenerationOptions.resolve(options, generation_config)
-    members = list(members)
+    # The run keeps what it begins with, whatever is released meanwhile.
+    members = [member.in_memory() for member in members]
     ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
     if ends is not None:
         members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]

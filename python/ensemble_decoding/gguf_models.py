@@ -28,6 +28,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
+from .checkpoint import check_complete
+
 # What says where files come from; everything else in `hf_kwargs` is for the model alone.
 _HUB_OPTIONS = (
     "cache_dir",
@@ -196,8 +198,7 @@ def _dense_weights() -> dict[str, Any]:
 
 
 def _check_complete(model: transformers.PreTrainedModel, loading_info: dict[str, Any]) -> None:
-    if missing := sorted(loading_info["missing_keys"]):
-        raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
+    check_complete(loading_info)
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point():
             raise ValueError(f"the weight {name} stayed packed ({parameter.dtype})")

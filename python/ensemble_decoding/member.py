@@ -10,14 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .attention import check_attention
+from .architecture import check_layers, frequency_switch
+from .attention_check import check_attention
+from .checkpoint import load_checkpoint
 from .context import DecodingContext
 from .gguf_models import load_gguf
 from .sampling import TokenChooser
@@ -25,8 +22,6 @@ from .text import TextEncoder
 from .token_table import TokenTable
 
 Messages = Sequence[Mapping[str, Any]]
-
-_ATTENTION_LAYERS = ("full_attention", "sliding_attention")
 
 
 class Member:
@@ -37,7 +32,8 @@ class Member:
 
     Args:
         model: a `transformers` causal language model that takes its attention from transformers'
-            attention interface. Recurrent, hybrid and encoder-decoder models are refused.
+            attention interface and counts positions from 0. Recurrent, hybrid and encoder-decoder
+            models are refused.
         tokenizer: its fast tokenizer.
         name: what traces and errors call it; by default the model's name.
 
@@ -67,13 +63,14 @@ class Member:
         self.tokenizer = tokenizer
         self.name = name or _model_name(model)
         config = model.config.get_text_config(decoder=True)
-        _check_layers(config, type(model).__name__)
+        check_layers(config, type(model).__name__)
         self.num_layers: int = config.num_hidden_layers
         self.has_softcap = getattr(config, "attn_logit_softcapping", None) is not None
-        check_attention(model, self.num_layers)
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
+        self._frequency_switch = frequency_switch(config)
         self._vocab_size: int = config.vocab_size
         self._set_end_of_text(_end_of_text_ids(model, tokenizer))
+        check_attention(model, self.num_layers, self._some_text_ids())
 
     def _set_end_of_text(self, ids: tuple[int, ...]) -> None:
         self.end_of_text_ids = ids
@@ -82,6 +79,11 @@ class Member:
         suppressed = self.table.suppressed_ids()
         self._suppressed_index = torch.tensor(suppressed, dtype=torch.int64)
         self._suppressed = frozenset(suppressed)
+
+    def _some_text_ids(self) -> list[int]:
+        """Three, none of them special: a model may treat padding or images in a way of its own."""
+        text = [i for i, token in enumerate(self.table.token_bytes) if token is not None] or [0]
+        return [text[len(text) * k // 4] for k in (1, 2, 3)]
 
     @classmethod
     def from_pretrained(
@@ -108,7 +110,8 @@ class Member:
                 `device_map`, `revision`, ...).
 
         Raises:
-            ValueError: nothing can be loaded from there, with the reason in one sentence.
+            ValueError: nothing can be loaded from there, or not all of the weights, with the
+                reason in one sentence.
         """
         if lazy:
             from .lazy import LazyMember  # which is a Member
@@ -131,7 +134,7 @@ class Member:
         if gguf_file is not None:
             model, tokenizer = load_gguf(path or ".", gguf_file, dtype=dtype, **hf_kwargs)
         else:
-            model, tokenizer = _load(path, dtype, hf_kwargs)
+            model, tokenizer = load_checkpoint(path, dtype, hf_kwargs)
         model.eval()
         if device is not None:
             torch.nn.Module.to(model, device)
@@ -150,6 +153,11 @@ class Member:
     def memory_bytes(self) -> int:
         """Bytes of the model's weights and buffers, as they are stored."""
         return int(self.model.get_memory_footprint())
+
+    def in_memory(self) -> Member:
+        """The member with its model and tokenizer, which whoever holds it keeps; a `LazyMember`
+        loads them for that."""
+        return self
 
     def new_context(self, chooser: TokenChooser | None = None) -> DecodingContext:
         """State for one run of this member; `chooser` writes its drafts, by default greedily."""
@@ -170,7 +178,8 @@ class Member:
         chat template (without one: their contents, joined by a blank line, as text).
 
         Raises:
-            ValueError: the ids are none at all, or more than the model's context holds.
+            ValueError: the ids are none at all, more than the model's context holds, or beyond
+                the model's vocabulary.
         """
         if messages is not None and self.tokenizer.chat_template is not None:
             ids = self.tokenizer(self._rendered(messages), add_special_tokens=False)["input_ids"]
@@ -184,12 +193,26 @@ class Member:
                 f"prompt must not be empty for member {self.name!r}, whose tokenizer adds no "
                 f"beginning-of-text token"
             )
-        if self.context_length is not None and len(ids) >= self.context_length:
+        if max(ids) >= self._vocab_size:
+            raise ValueError(
+                f"prompt must be of tokens that the model of member {self.name!r} has, which ends "
+                f"at id {self._vocab_size - 1}, its tokenizer gave {max(ids)}"
+            )
+        limit = self.context_limit(len(ids))
+        if limit is not None and len(ids) >= limit:
             raise ValueError(
                 f"prompt must be shorter than the context of member {self.name!r}, "
-                f"{self.context_length} tokens, got {len(ids)}"
+                f"{limit} tokens, got {len(ids)}"
             )
         return ids
+
+    def context_limit(self, prompt_length: int) -> int | None:
+        """Tokens that a run may reach whose prompt has `prompt_length`; None without a limit. A
+        run does not cross the switch of the rotary frequencies of LongRoPE."""
+        limits = [self.context_length]
+        if self._frequency_switch is not None and prompt_length <= self._frequency_switch:
+            limits.append(self._frequency_switch)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _rendered(self, messages: Messages) -> str:
         plain = [dict(message) for message in messages]
@@ -229,20 +252,6 @@ class Member:
         return self._suppressed_index
 
 
-def _load(
-    path: str, dtype: torch.dtype | str, hf_kwargs: dict[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    names = ("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder")
-    shared = {name: hf_kwargs[name] for name in names if name in hf_kwargs}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **shared)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **hf_kwargs)
-    except (OSError, ValueError) as error:
-        cause = " ".join(str(error).split())
-        raise ValueError(f"no model could be loaded from {path!r}: {cause}") from error
-    return model, tokenizer
-
-
 def _model_name(model: PreTrainedModel) -> str:
     path = str(model.config.name_or_path or "").rstrip("/")
     return os.path.basename(path) or model.config.model_type
@@ -256,21 +265,3 @@ def _end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     if ids is None:
         return ()
     return tuple(ids) if isinstance(ids, Sequence) else (int(ids),)
-
-
-def _check_layers(config: Any, model_class: str) -> None:
-    """Refuses layers whose state cannot be cut back to an earlier position."""
-    if config.is_encoder_decoder:
-        raise ValueError(f"model must be a decoder only, {model_class} has an encoder")
-    layer_types = getattr(config, "layer_types", None) or []
-    refused = sorted(set(layer_types) - set(_ATTENTION_LAYERS))
-    if refused:
-        raise ValueError(
-            f"model must have layers of {' or '.join(_ATTENTION_LAYERS)} only, since others cannot "
-            f"be rolled back; {model_class} has {', '.join(refused)}"
-        )
-    if not getattr(config, "num_attention_heads", 0):
-        raise ValueError(
-            f"model must have attention layers, {model_class} ({config.model_type}) has recurrent "
-            f"ones, which cannot be rolled back"
-        )

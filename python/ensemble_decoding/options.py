@@ -19,11 +19,15 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from .sampling import TokenChooser
+from .config_options import options_of_config
+from .sampling import ExtremeTemperature, TokenChooser
 from .text import check_text
 
 # Also an int that no float can hold counts as infinite.
 _LARGEST = sys.float_info.max
+# Temperatures up to here, and from its inverse on, are those of transformers to the bit; float32
+# has room for logits of up to 1e18 over or times them.
+_EXTREME = 1e20
 
 # Of `generate`'s ways to decode these make no sense for an ensemble that drafts and votes.
 _REFUSED = {
@@ -34,17 +38,6 @@ _REFUSED = {
     "force_words_ids": (lambda value: True, "constrained decoding needs beams"),
     "num_return_sequences": (lambda value: value != 1, "a run writes one text"),
 }
-# What a generation config may carry for us; everything else in it is transformers' own business.
-_FROM_CONFIG = (
-    "max_new_tokens",
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "stop_strings",
-)
 
 
 @dataclass(frozen=True)
@@ -55,12 +48,14 @@ class GenerationOptions:
         max_new_tokens: tokens of the first member, end-of-text included.
         do_sample: draft by chance instead of greedily. The options below shape the drafts, in the
             order in which `generate` applies them; verification scores stay raw.
-        temperature, top_k, top_p, min_p: used with `do_sample` only. None leaves one out.
+        temperature, top_k, top_p, min_p: used with `do_sample` only; without it their values are
+            not looked at, as in `generate`.
         repetition_penalty: also for greedy drafts, over prompt and response.
         seed: of the random numbers; by default a new one, which the trace notes.
         stop_strings: a text or several; the response ends right behind the first that it holds.
         eos_token_id: replaces the members' end-of-text ids: for each member an id or a list of
-            ids; an id or a list of ids alone where all members share a tokenizer.
+            ids; an id or a list of ids alone where all members share a tokenizer, however each of
+            them stops.
         stopping_criteria: called as in transformers, with the first member's ids after each
             committed token.
         streamer: `put` and `end` are called as in transformers, with committed text only.
@@ -83,14 +78,15 @@ class GenerationOptions:
     def resolve(
         cls, options: Mapping[str, Any], generation_config: GenerationConfig | None = None
     ) -> GenerationOptions:
-        """Options from keywords, over those of a generation config.
+        """Options from keywords, over those of a generation config. None says nothing.
 
         Raises:
             TypeError, ValueError: naming the option, what was expected and what came.
         """
-        given = _from_config(generation_config) | dict(options)
+        given = options_of_config(generation_config, tuple(_REFUSED))
+        given |= {name: value for name, value in options.items() if value is not None}
         known = {field.name for field in fields(cls)}
-        for name, value in given.items():
+        for name, value in (dict(options) | given).items():
             if name in _REFUSED and value is not None and _REFUSED[name][0](value):
                 plain = isinstance(value, str | int | float)
                 came = repr(value) if plain else type(value).__name__
@@ -113,7 +109,10 @@ class GenerationOptions:
             processors.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
         if self.do_sample:
             if self.temperature not in (None, 1):
-                processors.append(TemperatureLogitsWarper(float(self.temperature)))
+                temperature = float(self.temperature)
+                usual = 1 / _EXTREME < temperature < _EXTREME
+                shaped = TemperatureLogitsWarper if usual else ExtremeTemperature
+                processors.append(shaped(temperature))
             if self.top_k:
                 processors.append(TopKLogitsWarper(self.top_k))
             if self.top_p is not None and self.top_p < 1:
@@ -124,22 +123,27 @@ class GenerationOptions:
 
     def as_trace(self) -> dict[str, Any]:
         """The options that say something, as plain data."""
-        plain = {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("streamer", "stopping_criteria") and value not in (None, ())
-        }
-        if "stop_strings" in plain:
-            plain["stop_strings"] = list(plain["stop_strings"])
-        return plain
+        left_out = {"streamer", "stopping_criteria"}
+        if not self.do_sample:
+            left_out |= {"temperature", "top_k", "top_p", "min_p"}
+        values = {name: _plain(value) for name, value in vars(self).items() if name not in left_out}
+        if not self.stop_strings:
+            del values["stop_strings"]
+        return {name: value for name, value in values.items() if value is not None}
 
     def _check(self) -> None:
         _integer("max_new_tokens", self.max_new_tokens, 1)
         if not isinstance(self.do_sample, bool):
             raise TypeError(f"do_sample must be a bool, got {type(self.do_sample).__name__}")
-        _number("temperature", self.temperature, lambda v: 0 < v <= _LARGEST, "positive and finite")
-        _number("top_p", self.top_p, lambda v: 0 < v <= 1, "above 0 and at most 1")
-        _number("min_p", self.min_p, lambda v: 0 <= v <= 1, "from 0 to 1")
+        greedy = not self.do_sample
+        _number(
+            "temperature",
+            self.temperature,
+            lambda v: greedy or 0 < v <= _LARGEST,
+            "positive and finite",
+        )
+        _number("top_p", self.top_p, lambda v: greedy or 0 < v <= 1, "above 0 and at most 1")
+        _number("min_p", self.min_p, lambda v: greedy or 0 <= v <= 1, "from 0 to 1")
         _number(
             "repetition_penalty",
             self.repetition_penalty,
@@ -147,22 +151,16 @@ class GenerationOptions:
             "positive and finite",
         )
         if self.top_k is not None:
-            _integer("top_k", self.top_k, 0)
+            _integer("top_k", self.top_k, None if greedy else 0)
         if self.seed is not None:
             _integer("seed", self.seed, 0)
 
 
-def _from_config(config: GenerationConfig | None) -> dict[str, Any]:
-    if config is None:
-        return {}
-    if not isinstance(config, GenerationConfig):
-        raise TypeError(
-            f"generation_config must be a transformers GenerationConfig, got "
-            f"{type(config).__name__}"
-        )
-    names = (*_FROM_CONFIG, *_REFUSED)
-    values = {name: getattr(config, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+def _plain(value: Any) -> Any:
+    """As JSON has it: any sequence but a text is a list."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _stop_strings(stops: Any) -> tuple[str, ...]:
@@ -200,10 +198,10 @@ def _criteria(criteria: Any) -> StoppingCriteriaList | None:
     return StoppingCriteriaList(given)
 
 
-def _integer(name: str, value: Any, least: int) -> None:
+def _integer(name: str, value: Any, least: int | None) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
-    if value < least:
+    if least is not None and value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 

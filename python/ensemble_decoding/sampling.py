@@ -14,10 +14,25 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 
 # Rows are searched in blocks for their maximum, see `first_maximum`.
 _BLOCK = 512
+
+
+class ExtremeTemperature(LogitsProcessor):
+    """Divides scores by a temperature that float32 is too small for.
+
+    There a score over 1e-38 is infinite, and 1e300 is infinite itself. The distances to the highest
+    score in float64 are neither: a tiny temperature is greedy, a huge one chooses all alike.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        scores = scores.double()
+        return ((scores - scores.amax(-1, keepdim=True)) / self.temperature).float()
 
 
 class TokenChooser:

@@ -19,6 +19,7 @@ from .member import Member, Messages
 from .options import GenerationOptions
 from .specem_options import check_method
 from .specem_vote import feedback, mean_score, vote, vote_shares
+from .text import Encoding
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
 
 
@@ -90,7 +91,8 @@ class SpecEM:
             messages: instead of `prompt`, a conversation of `{"role": ..., "content": ...}`,
                 rendered with each member's chat template; a member without one gets the contents
                 joined by blank lines.
-            generation_config: what it says counts where `options` say nothing.
+            generation_config: what it says counts where `options` say nothing; what it asks for
+                beyond them is refused.
             **options: see `GenerationOptions`: `max_new_tokens` (never more of the first member's
                 tokens; exact where all members share a tokenizer, else cut back to a complete
                 character), `do_sample`, `temperature`, `top_k`, `top_p`, `min_p`,
@@ -152,7 +154,7 @@ class SpecEMRun(DecodingRun):
         candidates = distinct_candidates(drafts, len(self.contexts))
         clock.stop("draft")
         # The first member's ids go on counting for the limit after its exit.
-        dropped = {j: self._encode(j, candidates) for j in sorted({0, *active})}
+        encodings = {j: self._encode(j, candidates) for j in sorted({0, *active})}
         clock.stop("encode")
         for j in active:
             room = self.contexts[j].room
@@ -163,23 +165,25 @@ class SpecEMRun(DecodingRun):
         weights = self._fed_back(shares, candidates, drafters)
         winner, reason = vote(weights, shares, candidates)
         won = candidates[winner]
-        ending = self._ending(won.data, won.ended, won.token_ids)
-        for j in dropped:
+        nothing = [Encoding([], [], [])] * len(candidates)
+        everyone = [encodings.get(j, nothing)[winner] for j in range(len(self.contexts))]
+        ending = self._ending(won.data, won.ended, everyone)
+        for j in encodings:
             self.contexts[j].commit(winner, ending.counts[j], won.token_ids[j])
         clock.stop("commit")
         # Everything that can fail has been done; from here on the round counts.
-        for j, by_candidate in dropped.items():
-            self.unspelled[j] += by_candidate[winner]
+        for j, encoding in enumerate(everyone):
+            self.unspelled[j] += encoding.unspelled(ending.data)
         self.finish_reason = ending.reason
-        counts = [ending.counts[j] if j in dropped else 0 for j in range(len(self.contexts))]
         index = len(self.trace)
         self.weights = self._without_exits(weights)
-        round_ = Round(index, candidates, weights, winner, reason, counts, clock.seconds)
+        round_ = Round(index, candidates, weights, winner, reason, ending.counts, clock.seconds)
         return round_, ending.data
 
     def _draft(self, j: int) -> Draft:
         # A member that counts like the first never drafts what the limit would cut off again.
-        counts_alike = self._fingerprints[j] == self._fingerprints[0]
+        own, first = (self.contexts[i].member.table.tokenizer_fingerprint for i in (j, 0))
+        counts_alike = own == first
         length = self._method.segment_length
         length = min(length, self.remaining) if counts_alike else length
         draft = self.contexts[j].draft(length, self.pending)
@@ -187,24 +191,25 @@ class SpecEMRun(DecodingRun):
             return without_partial_word(draft, self.contexts[j].member.table, self.pending)
         return draft
 
-    def _encode(self, j: int, candidates: Sequence[Candidate]) -> list[bytes]:
+    def _encode(self, j: int, candidates: Sequence[Candidate]) -> list[Encoding]:
         """Sets member j's ids of each candidate: its own draft's, those of a drafter with an equal
-        token table, else the encoding of the bytes. Returns the bytes it has no token for."""
-        member, dropped = self.contexts[j].member, []
+        token table, else the encoding of the bytes."""
+        member, encodings = self.contexts[j].member, []
         for candidate in candidates:
             drafters = [j] if j in candidate.drafted_by else candidate.drafted_by
             same = [i for i in drafters if self._fingerprints[i] == self._fingerprints[j]]
             if same:
                 # Several may spell it in several ways: the choice must not be by their order.
-                candidate.token_ids[j] = min(candidate.token_ids[i] for i in same)
-                dropped.append(b"")
-                continue
-            ids, without_token = member.encoder.encode(candidate.data)
-            if candidate.ended and member.end_of_text_ids:
-                ids = [*ids, member.end_of_text_ids[0]]
-            candidate.token_ids[j] = list(ids)
-            dropped.append(without_token)
-        return dropped
+                ids = min(candidate.token_ids[i] for i in same)
+                encoding = Encoding(ids, member.table.ends(ids), [])
+            else:
+                encoding = member.encoder.encode(candidate.data)
+                if candidate.ended and member.end_of_text_ids:
+                    encoding.ids.append(member.end_of_text_ids[0])
+                    encoding.ends.append(len(candidate.data))
+            candidate.token_ids[j] = encoding.ids
+            encodings.append(encoding)
+        return encodings
 
     def _verify(self, candidates: Sequence[Candidate]) -> dict[int, list[float]]:
         """Each active member's shares of the candidates; the scores are noted in the candidates."""

@@ -6,6 +6,7 @@ the text to the byte, each member's ids to the last whole token within.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 from transformers import StoppingCriteriaList
 
 from .member import Member
-from .text import complete_prefix
+from .text import Encoding, complete_prefix
 from .token_table import TokenTable
 from .trace import FinishReason
 
@@ -43,7 +44,7 @@ class StopRules:
         stopping_criteria: StoppingCriteriaList | None = None,
     ) -> None:
         self._members = list(members)
-        self._one_tokenizer = len({member.table.fingerprint for member in members}) == 1
+        self._one_tokenizer = _one_tokenizer([member.table for member in members])
         self._stops = [stop.encode() for stop in stop_strings]
         self._criteria = stopping_criteria
 
@@ -51,39 +52,35 @@ class StopRules:
         self,
         data: bytes,
         ended: bool,
-        token_ids: Sequence[Sequence[int]],
+        encodings: Sequence[Encoding],
         *,
         response: bytes,
         pending: bytes,
         first_ids: Sequence[int],
         remaining: int,
-        late: Sequence[int] | None = None,
     ) -> Ending:
         """How much of a segment stays.
 
-        `data` and `ended` are the segment, `token_ids` its ids by each member; `response` and
-        `first_ids` what stands before it, prompt included in the ids; `pending` the bytes at the
-        end of the first member's text that stop inside a character; `remaining` the tokens of the
-        first member that the limit leaves; `late` for each member how many bytes at the end of
-        the response its ids of the segment spell as well (None: none).
+        `data` and `ended` are the segment, `encodings` its ids by each member; `response` and
+        `first_ids` what stands before it, prompt included in the ids; `remaining` the tokens of the
+        first member that the limit leaves.
         """
-        late = late or [0] * len(token_ids)
-        first = token_ids[0]
-        asked = self._count_by_criteria(first, first_ids)
-        count, limited = self._count_by_limit(first, ended, pending, asked, remaining)
-        length = len(data)
-        if count < len(first):
-            length = max(0, len(self._spell(first[:count])) - late[0])
+        first = encodings[0]
+        count, limited = self._count_by_limit(data, first, ended, pending, remaining)
+        reason: FinishReason | None = "length" if limited else "stop" if ended else None
+        length, whole = _length(data, first, count), count == len(first.ids)
         stop = self._stop_string_end(response, data)
         if stop is not None and stop <= length:
-            return Ending(data[:stop], self._whole_tokens(token_ids, stop, late), "stop")
-        reason: FinishReason | None = "length" if limited else None
-        if count == asked:
-            reason = "stop"
-        if count == len(first):
-            return Ending(data, [len(ids) for ids in token_ids], "stop" if ended else reason)
-        counts = self._whole_tokens(token_ids, length, late)
-        return Ending(data[:length], [count, *counts[1:]], reason)
+            length, whole, reason = stop, False, "stop"
+            count = self._whole_tokens(encodings, stop)[0]
+        # Asked last: of tokens that are cut off already they hear nothing.
+        asked = self._count_by_criteria(first.ids[:count], first_ids)
+        if asked is not None:
+            length, reason = min(length, _length(data, first, asked)), "stop"
+            whole = whole and asked == count
+        if whole:
+            return Ending(data, [len(encoding.ids) for encoding in encodings], reason)
+        return Ending(data[:length], self._whole_tokens(encodings, length), reason)
 
     def _count_by_criteria(self, first: Sequence[int], before: Sequence[int]) -> int | None:
         """Tokens of the first member until the criteria say stop; None if they do not."""
@@ -97,24 +94,22 @@ class StopRules:
         return None
 
     def _count_by_limit(
-        self,
-        first: Sequence[int],
-        ended: bool,
-        pending: bytes,
-        count: int | None,
-        remaining: int,
+        self, data: bytes, first: Encoding, ended: bool, pending: bytes, remaining: int
     ) -> tuple[int, bool]:
         """Tokens of the first member that the limit leaves, and whether the limit ends the run."""
-        asked = len(first) if count is None else count
-        if asked < remaining or (ended and asked == remaining == len(first)):
-            return asked, False
-        left = min(asked, remaining)
-        if not self._one_tokenizer:
-            while left:
-                data = pending + self._spell(first[:left])
-                if complete_prefix(data) == len(data):
-                    break
-                left -= 1
+        count = len(first.ids)
+        if count < remaining or (ended and count == remaining):
+            return count, False
+        left, complete = min(count, remaining), -1
+        # Back to where the character at the end begins. A stray lead byte in front of it is
+        # complete, though it would not be if nothing followed.
+        while left and not self._one_tokenizer:
+            length = _length(data, first, left)
+            if length == complete:
+                break
+            complete = complete_prefix(pending + data[:length]) - len(pending)
+            if complete < length:
+                left = min(left - 1, bisect_right(first.ends, complete))
         return left, True
 
     def _stop_string_end(self, response: bytes, data: bytes) -> int | None:
@@ -128,23 +123,24 @@ class StopRules:
                 ends.append(begin + found + len(stop) - len(response))
         return min(ends, default=None)
 
-    def _spell(self, ids: Sequence[int]) -> bytes:
-        return self._members[0].table.spell(ids)
-
-    def _whole_tokens(
-        self, token_ids: Sequence[Sequence[int]], length: int, late: Sequence[int]
-    ) -> list[int]:
-        """For each member how many of its ids spell at most `length` bytes of the segment."""
+    def _whole_tokens(self, encodings: Sequence[Encoding], length: int) -> list[int]:
+        """For each member how many of its ids lie within the first `length` bytes; end-of-text,
+        which follows all text, does not."""
         counts = []
-        for member, ids, before in zip(self._members, token_ids, late, strict=True):
-            spelled, count = -before, 0
-            for token in ids:
-                spelled += len(member.table.spell((token,)))
-                if spelled > length or member.is_end_of_text(token):
-                    break
-                count += 1
+        for member, encoding in zip(self._members, encodings, strict=True):
+            count = bisect_right(encoding.ends, length)
+            if count and member.is_end_of_text(encoding.ids[count - 1]):
+                count -= 1
             counts.append(count)
         return counts
+
+
+def _length(data: bytes, encoding: Encoding, count: int) -> int:
+    """Bytes of a segment that `count` of its ids stand for. All of them stand for all of it, also
+    for bytes behind the last one that no token can write."""
+    if count == len(encoding.ids):
+        return len(data)
+    return encoding.ends[count - 1] if count else 0
 
 
 def end_of_text_lists(
@@ -158,15 +154,16 @@ def end_of_text_lists(
     """
     if eos_token_id is None:
         return None
-    one_tokenizer = len({table.fingerprint for table in tables}) == 1
+    one_tokenizer = _one_tokenizer(tables)
     entries = _ids_or_lists(eos_token_id)
     alone = all(isinstance(entry, int) for entry in entries)
     if alone and one_tokenizer:
         entries = [entries] * len(tables)
     if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(tables):
+        why = "" if one_tokenizer else ", which have different tokenizers"
         raise ValueError(
-            f"eos_token_id must have an entry for each of the {len(tables)} members, which "
-            f"have different tokenizers, got {eos_token_id!r}"
+            f"eos_token_id must have an entry for each of the {len(tables)} members{why}, "
+            f"got {eos_token_id!r}"
         )
     lists = [tuple(_ids_or_lists(entry)) for entry in entries]
     for ids, table in zip(lists, tables, strict=True):
@@ -178,6 +175,10 @@ def end_of_text_lists(
                     f"eos_token_id must hold ids from 0 to {len(table) - 1}, got {token}"
                 )
     return lists
+
+
+def _one_tokenizer(tables: Sequence[TokenTable]) -> bool:
+    return len({table.tokenizer_fingerprint for table in tables}) == 1
 
 
 def _ids_or_lists(value: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class StreamerFeed:
         self._streamer = streamer
         self._first = first
         self._fed = 0
+        self._ended = False
         self._takes_text = isinstance(streamer, TextStreamer)
 
     def start(self, prompt_ids: Sequence[int]) -> None:
@@ -49,9 +51,16 @@ class StreamerFeed:
         elif new:
             self._streamer.put(torch.tensor(new))
 
+    def end_quietly(self) -> None:
+        """Where the run ends otherwise than by itself: the first failure is the one to tell."""
+        with suppress(Exception):
+            self.end()
+
     def end(self) -> None:
-        if self._streamer is None:
+        """Ends the streamer, once."""
+        if self._streamer is None or self._ended:
             return
+        self._ended = True
         if self._takes_text:
             self._streamer.on_finalized_text("", stream_end=True)
         else:

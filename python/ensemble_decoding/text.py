@@ -18,17 +18,25 @@ _RUNS = re.compile("([\udc80-\udcff]+)")
 
 
 class Encoding(NamedTuple):
+    """Bytes as ids: where in the bytes each id ends, and the places of those that no token can
+    write."""
+
     ids: list[int]
-    dropped: bytes  # what no token can write, in the order of the text
+    ends: list[int]
+    missing: list[int]
+
+    def unspelled(self, data: bytes) -> bytes:
+        """The bytes without a token in `data`, all of what was encoded or its beginning."""
+        return bytes(data[place] for place in self.missing if place < len(data))
 
 
 class TextEncoder:
     """Writes bytes as ids of one tokenizer, as a text of their own.
 
     No special tokens, no dummy prefix, and the text of a special token is text. The ids spell
-    the bytes, `dropped` aside, even where the tokenizer would normalise or lose some: its own
-    tokens are kept as far as they spell the bytes and end on a character, the next character is
-    written with the longest matching tokens, and what follows is encoded afresh.
+    the bytes, the missing ones aside, even where the tokenizer would normalise or lose some: its
+    own tokens are kept as far as they spell the bytes and end on a character, the next character
+    is written with the longest matching tokens, and what follows is encoded afresh.
     """
 
     def __init__(self, tokenizer: Any, table: TokenTable) -> None:
@@ -42,7 +50,7 @@ class TextEncoder:
         try:
             ids = self._tokens(data)
             if b"".join([self._token_bytes[number] for number in ids]) == data:
-                return Encoding(ids, b"")
+                return Encoding(ids, self._table.ends(ids), [])
         except (UnicodeDecodeError, TypeError, IndexError):
             pass  # not UTF-8, or a token that is no text (<unk>) or that the model does not have
         return self._encode_piecewise(data)
@@ -51,16 +59,18 @@ class TextEncoder:
         return self._plain.encode(text.decode(), add_special_tokens=False).ids
 
     def _encode_piecewise(self, data: bytes) -> Encoding:
-        ids: list[int] = []
-        dropped = bytearray()
+        written = Encoding([], [], [])
+        start = 0
         for run, is_text in _runs(data):
             if is_text:
-                self._write_text(run, ids, dropped)
+                self._write_text(run, start, written)
             else:
-                self._write_bytes(run, ids, dropped)
-        return Encoding(ids, bytes(dropped))
+                self._write_bytes(run, start, written)
+            start += len(run)
+        return written
 
-    def _write_text(self, text: bytes, ids: list[int], dropped: bytearray) -> None:
+    def _write_text(self, text: bytes, start: int, written: Encoding) -> None:
+        """Adds the ids of `text`, which stands at `start` in the whole."""
         position = 0
         window = len(text)
         while position < len(text):
@@ -73,11 +83,12 @@ class TextEncoder:
             if position + len(piece) < len(text) and 2 * length > len(piece):
                 window *= 2
                 continue
-            ids += tokens[:count]
+            written.ids.extend(tokens[:count])
+            written.ends.extend(self._table.ends(tokens[:count], start + position))
             position += length
             if position < len(text):
                 end = _character_end(text, position)
-                self._write_bytes(text[position:end], ids, dropped)
+                self._write_bytes(text[position:end], start + position, written)
                 position = end
             window = _FIRST_WINDOW
 
@@ -94,16 +105,17 @@ class TextEncoder:
                 kept = (count, length)
         return kept
 
-    def _write_bytes(self, data: bytes, ids: list[int], dropped: bytearray) -> None:
+    def _write_bytes(self, data: bytes, start: int, written: Encoding) -> None:
         position = 0
         while position < len(data):
             number = self._table.longest_match(data, position)
             if number is None:
-                dropped.append(data[position])
+                written.missing.append(start + position)
                 position += 1
             else:
-                ids.append(number)
                 position += len(self._token_bytes[number])
+                written.ids.append(number)
+                written.ends.append(start + position)
 
 
 class CharacterDecoder:

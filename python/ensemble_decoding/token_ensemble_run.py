@@ -13,7 +13,7 @@ from .generation import DecodingRun
 from .member import Member
 from .options import GenerationOptions
 from .sampling import first_maximum
-from .text import complete_prefix
+from .text import Encoding, complete_prefix
 from .token_mixture import Mixed, Token, TokenMixture
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
 
@@ -33,11 +33,10 @@ class _Choice(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """What a member appends for a token, and what of the text it holds back or cannot write."""
+    """What a member appends for a token, and what of the text it keeps waiting."""
 
-    ids: list[int]
+    encoding: Encoding
     waiting: bytes
-    dropped: bytes
 
 
 class TokenEnsembleRun(DecodingRun):
@@ -87,7 +86,8 @@ class TokenEnsembleRun(DecodingRun):
         choice = self._choose(rows)
         clock.stop("mix")
         written = [self._written(j, choice.token) for j in members]
-        ids = [one.ids for one in written]
+        encodings = [one.encoding for one in written]
+        ids = [encoding.ids for encoding in encodings]
         clock.stop("encode")
         for context, own in zip(self.contexts, ids, strict=True):
             if context.room is not None and len(own) > context.room:
@@ -95,15 +95,15 @@ class TokenEnsembleRun(DecodingRun):
         token = choice.token
         voters = [j for j, weight in enumerate(choice.weights) if weight]
         likeliest = [j for j in voters if self._is_favourite(j, rows[j], token)]
-        late = [len(waiting) for waiting in self.waiting]
-        ending = self._ending(token.data, token.ended, ids, late)
+        ending = self._ending(token.data, token.ended, encodings, self._late)
         self._each(lambda j: self.contexts[j].append(ids[j][: ending.counts[j]]))
         clock.stop("commit")
         # Everything that can fail has been done; from here on the round counts.
+        for j, encoding in enumerate(encodings):
+            text = self.data[len(self.data) - self._late :] + ending.data
+            self.unspelled[j] += encoding.unspelled(text)
         self.waiting = [one.waiting for one in written]
-        for j, one in enumerate(written):
-            self.unspelled[j] += one.dropped
-        self._unwritten_rounds += bool(written[0].dropped and not ids[0])
+        self._unwritten_rounds += bool(encodings[0].missing and not ids[0])
         self.finish_reason = ending.reason
         candidate = Candidate(token.data, token.ended, likeliest, ids)
         candidate.shares, candidate.score = choice.probabilities, choice.score
@@ -120,9 +120,13 @@ class TokenEnsembleRun(DecodingRun):
             return row
         # Special tokens must not take a place among the top k. They keep their part of the softmax.
         special = context.member.suppressed_index(row.device)
-        shaped = chooser.shaped(row.index_fill(0, special, -torch.inf), context.ids)
+        shaped = chooser.shaped(self._without_special(j, row), context.ids)
         temperature = (self.options.temperature or 1.0) if self.options.do_sample else 1.0
         return shaped.index_copy(0, special, row[special].to(shaped.dtype) / temperature)
+
+    def _without_special(self, j: int, row: Tensor) -> Tensor:
+        special = self.contexts[j].member.suppressed_index(row.device)
+        return row.index_fill(0, special, -torch.inf)
 
     def _choose(self, rows: Sequence[Tensor]) -> _Choice:
         if self._threshold is not None and not self.waiting[0]:
@@ -132,6 +136,9 @@ class TokenEnsembleRun(DecodingRun):
         weights = self._voting_weights()
         device = self.contexts[0].member.device
         mixed = self._mixture.mix([row.to(device) for row in rows], weights)
+        if not bool(mixed.probabilities.sum() > 0):  # special tokens take it all
+            plain = [self._without_special(j, row).to(device) for j, row in enumerate(rows)]
+            mixed = self._mixture.mix(plain, weights)
         index = self._pick(mixed)
         column = index if mixed.columns is None else int(mixed.columns[index])
         shares = [
@@ -156,8 +163,7 @@ class TokenEnsembleRun(DecodingRun):
         member, chooser = self.contexts[0].member, self.contexts[0].chooser
         own = self._favourite(0, row)
         if chooser.seed is not None:
-            allowed = row.index_fill(0, member.suppressed_index(row.device), -torch.inf)
-            own = chooser.pick(allowed, len(self.trace))
+            own = chooser.pick(self._without_special(0, row), len(self.trace))
         ended = member.is_end_of_text(own)
         token = Token(b"" if ended else member.table.spell((own,)), ended, own)
         others = [0.0] * (len(self.contexts) - 1)
@@ -171,23 +177,33 @@ class TokenEnsembleRun(DecodingRun):
             voting = [0.0 if waiting else 1.0 for waiting in self.waiting]
         return shares(voting)
 
+    @property
+    def _late(self) -> int:
+        """How many bytes at the end of the response some member has not written yet."""
+        return max(map(len, self.waiting))
+
     def _written(self, j: int, token: Token) -> _Written:
         """What member j appends: its own id of the token if it has written everything before it,
-        else the encoding of all that it has not written up to the last complete character."""
+        else the encoding of all that it has not written up to the last complete character.
+        Positions count from where the first byte waits that any member has not written."""
         member, waiting = self.contexts[j].member, self.waiting[j]
         if token.ended:
-            return _Written(list(member.end_of_text_ids[:1]), waiting, b"")
+            ids = list(member.end_of_text_ids[:1])
+            return _Written(Encoding(ids, [self._late] * len(ids), []), waiting)
         if not waiting:
             same = token.id is not None and self._fingerprints[j] == self._fingerprints[0]
             own = token.id if same else member.table.token_id(token.data)
             if own is not None:
-                return _Written([own], b"", b"")
+                return _Written(Encoding([own], [self._late + len(token.data)], []), b"")
         data, text = waiting + token.data, self.pending + token.data
         # The character may have begun in ids that this member has written already.
         inside = min(len(text) - complete_prefix(text), len(data))
-        end = len(data) - inside
-        ids, dropped = member.encoder.encode(data[:end]) if end else ([], b"")
-        return _Written(list(ids), data[end:], dropped)
+        end, start = len(data) - inside, self._late - len(waiting)
+        ids, ends, missing = member.encoder.encode(data[:end]) if end else Encoding([], [], [])
+        return _Written(
+            Encoding(list(ids), [start + e for e in ends], [start + place for place in missing]),
+            data[end:],
+        )
 
     def _is_favourite(self, j: int, row: Tensor, token: Token) -> bool:
         best = self._favourite(j, row)
@@ -200,8 +216,7 @@ class TokenEnsembleRun(DecodingRun):
         """Member j's likeliest id among text and end-of-text."""
         best, member = first_maximum(row), self.contexts[j].member
         if member.is_suppressed(best):
-            special = member.suppressed_index(row.device)
-            best = first_maximum(row.index_fill(0, special, -torch.inf))
+            best = first_maximum(self._without_special(j, row))
         return best
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -33,6 +34,8 @@ class TokenTable:
                     f"end_of_text_ids must be from 0 to {len(self.token_bytes) - 1}, the ids that "
                     f"tokenizer and model both have, got {number}"
                 )
+        self._text = list(self.token_bytes)
+        for number in self.end_of_text_ids:
             self.token_bytes[number] = None
         self._spelling = list(self.token_bytes)
         for number in self.end_of_text_ids:
@@ -66,13 +69,14 @@ class TokenTable:
     def fingerprint(self) -> str:
         """SHA-256 in hex. Equal for two tables iff their bytes and end-of-text ids are."""
         digest = hashlib.sha256(repr(sorted(self.end_of_text_ids)).encode())
-        digest.update(
-            b"".join(
-                b"\xff\xff\xff\xff" if token is None else len(token).to_bytes(4, "big") + token
-                for token in self.token_bytes
-            )
-        )
+        digest.update(_digestible(self.token_bytes))
         return digest.hexdigest()
+
+    @cached_property
+    def tokenizer_fingerprint(self) -> str:
+        """SHA-256 in hex. Equal for two tables iff their bytes were before some ids became
+        end-of-text: the tables of a base model and of its chat model, which stop differently."""
+        return hashlib.sha256(_digestible(self._text)).hexdigest()
 
     def spell(self, ids: Iterable[int]) -> bytes:
         """The bytes of `ids`; end-of-text spells b"". Any other id without text: ValueError."""
@@ -86,6 +90,11 @@ class TokenTable:
             raise ValueError(
                 f"ids must be text tokens or end-of-text of a table of {len(self)} ids, got {wrong}"
             ) from None
+
+    def ends(self, ids: Iterable[int], start: int = 0) -> list[int]:
+        """Where each of `ids`, text or end-of-text, ends in their bytes, which begin at `start`."""
+        lengths = [len(self._spelling[number]) for number in ids]  # type: ignore[arg-type]
+        return list(accumulate(lengths, initial=start))[1:]
 
     def _spells(self, number: int) -> bool:
         return 0 <= number < len(self) and self._spelling[number] is not None
@@ -154,6 +163,13 @@ class TokenTable:
                 if number is not None:
                     return number
         return None
+
+
+def _digestible(token_bytes: Sequence[bytes | None]) -> bytes:
+    return b"".join(
+        b"\xff\xff\xff\xff" if token is None else len(token).to_bytes(4, "big") + token
+        for token in token_bytes
+    )
 
 
 def _bytes_of_ids(tokenizer: Any) -> list[bytes | None]:

@@ -220,9 +220,9 @@ class EnsembleOutput:
     ensembled_share: float | None = None
 
 
-def to_json(result: EnsembleOutput | Trace) -> str:
+def to_json(result: EnsembleOutput | Trace, *, ensure_ascii: bool = False) -> str:
     """A result as JSON, bytes in hexadecimal."""
-    return json.dumps(asdict(result), indent=1, ensure_ascii=False, default=bytes.hex)
+    return json.dumps(asdict(result), indent=1, ensure_ascii=ensure_ascii, default=bytes.hex)
 
 
 class DecodingError(RuntimeError):
@@ -231,3 +231,7 @@ class DecodingError(RuntimeError):
     def __init__(self, message: str, output: EnsembleOutput) -> None:
         super().__init__(message)
         self.output = output
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made again from what its base class was given: the message alone.
+        return type(self), (*self.args, self.output), vars(self)

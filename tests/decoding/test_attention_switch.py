@@ -2,6 +2,8 @@
 
 import gc
 import threading
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +56,29 @@ def test_an_abandoned_run_that_is_collected_during_a_switch(monkeypatch, same_mo
         gc.enable()
     assert abandoned.model.config._attn_implementation == "sdpa"
     assert other.model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("leave", ["break", "drop", "error"])
+def test_an_abandoned_run_ends_without_the_garbage_collector(leave):
+    one, ends = member(seed=1), []
+    streamer = SimpleNamespace(put=lambda ids: None, end=lambda: ends.append(1))
+    options = {"max_new_tokens": 40, "streamer": streamer}
+    gc.collect()
+    gc.disable()
+    try:
+        if leave == "drop":
+            next(SpecEM([one], segment_length=2).stream(PROMPT, **options))
+        else:
+            with suppress(KeyError):
+                for _ in SpecEM([one], segment_length=2).stream(PROMPT, **options):
+                    assert one.model.config._attn_implementation == NAME
+                    if leave == "break":
+                        break
+                    raise KeyError
+        assert one.model.config._attn_implementation == "sdpa"
+        assert ends == [1]
+    finally:
+        gc.enable()
 
 
 def test_a_run_that_ends_while_another_thread_switches_is_settled_by_that_thread(monkeypatch):

@@ -159,7 +159,7 @@ def test_a_bad_value_is_one_line_before_any_model_is_loaded(
     capsys, monkeypatch, flag, value, message
 ):
     monkeypatch.setattr(Member, "from_pretrained", lambda *_, **__: 1 / 0)
-    assert specem(["a", "b"], "--prompt", "c", flag, value) == 2
+    assert specem(["a", "b"], "--prompt", "c", "--do-sample", flag, value) == 2
     assert message in refused(capsys)
 
 

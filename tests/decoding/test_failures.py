@@ -1,6 +1,10 @@
 """A round that fails leaves everything as the last commit left it."""
 
+import copy
+import pickle
+
 import pytest
+import torch
 
 from ensemble_decoding import DecodingError, SpecEM
 from ensemble_decoding.context import DecodingContext
@@ -84,3 +88,41 @@ def test_a_failure_while_the_prompt_is_read_is_one_error(monkeypatch):
         SpecEM(three_families()).generate(PROMPT)
     assert error.value.output.text == ""
     assert len(error.value.output.rounds) == 0
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_the_error_of_a_run_can_be_sent_and_copied(monkeypatch, copied):
+    failing(monkeypatch, DecodingContext, "verify", 8, OSError("disk on fire"), False)
+    with pytest.raises(DecodingError) as error:
+        SpecEM(MEMBERS, segment_length=4).generate(PROMPT)
+    error.value.add_note("in the cellar")
+    again = copied(error.value)
+    assert (type(again), str(again)) == (DecodingError, str(error.value))
+    assert again.output == error.value.output
+    assert again.output is not error.value.output
+    assert len(again.output.rounds) == 2
+    assert again.__notes__ == ["in the cellar"]
+
+
+def test_an_output_taken_during_a_run_does_not_grow():
+    run = SpecEM(MEMBERS, segment_length=4).stream(PROMPT, max_new_tokens=20)
+    next(run)
+    early = run.output
+    known = copy.deepcopy(early)
+    for _ in run:
+        pass
+    assert early == known
+    assert len(early.rounds) == 1 < len(run.output.rounds)
+    assert early.rounds[0] == run.output.rounds[0]
+
+
+@pytest.mark.parametrize("inside", [lambda n: n == 0, lambda n: n % 2, lambda n: n > 0])
+def test_a_run_goes_in_and_out_of_inference_mode(inside):
+    method = SpecEM(MEMBERS, segment_length=4)
+    expected = method.generate(PROMPT, max_new_tokens=30)
+    run = method.stream(PROMPT, max_new_tokens=30)
+    for count in range(100):
+        with torch.inference_mode(bool(inside(count))):
+            if next(run, None) is None:
+                break
+    assert run.output.token_ids == expected.token_ids

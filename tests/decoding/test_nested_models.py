@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from ensemble_decoding import DecodingError, Member, SpecEM
-from ensemble_decoding.attention import NAME, segment_attention_active
+from ensemble_decoding.attention_switch import NAME, segment_attention_active
 from tests.decoding.members_for_tests import PROMPT, member
 from tests.decoding.test_specem import assert_cache_is_a_fresh_prefill, own_greedy
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ensemble_decoding import SpecEM
-from ensemble_decoding.attention import segment_attention_active
+from ensemble_decoding.attention_switch import segment_attention_active
 from tests.decoding.models_for_tests import WINDOW
 from tests.decoding.specem_strategies import (
     ARCHITECTURES,

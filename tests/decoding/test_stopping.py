@@ -106,6 +106,22 @@ def test_criteria_stop_at_the_exact_token_of_the_first_member(new_tokens):
     assert criterion.asked == list(range(prompt_length + 1, prompt_length + new_tokens + 1))
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [{"max_new_tokens": 7}, {"stop_strings": "fox ju"}, {"stop_strings": "own"}, {}],
+    ids=repr,
+)
+@pytest.mark.parametrize("segment_length", [1, 4, 10])
+def test_criteria_hear_of_committed_tokens_alone(ending, segment_length):
+    prompt_length = len(TOKENIZERS[0](PROMPT)["input_ids"])
+    criterion = AtIds(10**6)
+    method = SpecEM(pair(), segment_length=segment_length)
+    run = finished(method, stopping_criteria=[criterion], **ending)
+    assert run.output.text == finished(method, **ending).output.text
+    count = len(run.output.token_ids[0])
+    assert criterion.asked == list(range(prompt_length + 1, prompt_length + count + 1))
+
+
 def test_transformers_own_criteria():
     prompt_length = len(TOKENIZERS[0](PROMPT)["input_ids"])
     criteria = StoppingCriteriaList([MaxLengthCriteria(prompt_length + 7)])
@@ -149,6 +165,52 @@ def test_end_of_text_ids_by_option():
         assert output.finish_reason == "stop"
     output = SpecEM(pair()).generate(PROMPT, eos_token_id=[[ids[4]], []])
     assert output.token_ids[0] == ids[:5]
+    expected = "must have an entry for each of the 2 members, which have different tokenizers, got"
     for wrong in (ids[4], [ids[4]], [[1], [2], [3]]):
-        with pytest.raises(ValueError, match="eos_token_id must have an entry for each of the 2"):
+        with pytest.raises(ValueError, match=f"eos_token_id {expected}"):
             SpecEM(pair()).generate(PROMPT, eos_token_id=wrong)
+
+
+def base_and_chat():
+    """Two models of one tokenizer that stop differently."""
+    base = scripted(TOKENIZERS[0], saying(TOKENIZERS[0], TEXT), PROMPT, "base")
+    return [base, base.with_end_of_text([base.end_of_text_ids[0], 2])]
+
+
+def test_one_end_of_text_id_for_members_that_stop_differently():
+    ids = TOKENIZERS[0](TEXT, add_special_tokens=False)["input_ids"]
+    for option in (ids[4], [ids[4], ids[9]]):
+        output = SpecEM(base_and_chat()).generate(PROMPT, eos_token_id=option)
+        assert (output.token_ids, output.finish_reason) == ([ids[:5]] * 2, "stop")
+
+
+def test_the_limit_is_exact_for_members_that_stop_differently():
+    for limit in range(1, 1 + len(TOKENIZERS[0](TEXT, add_special_tokens=False)["input_ids"])):
+        run = finished(SpecEM(base_and_chat(), segment_length=4), max_new_tokens=limit)
+        assert [len(ids) for ids in run.output.token_ids] == [limit, limit]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9, 11, 23])
+def test_a_limit_among_bytes_that_are_no_text_keeps_all_but_the_last(limit):
+    """Each of them could begin a character, so that no end among them is a complete one."""
+    ids = [TOKENIZERS[0].convert_tokens_to_ids("Ë"), TOKENIZERS[1].convert_tokens_to_ids("<0xCB>")]
+    members = [
+        scripted(tokenizer, [{number: 0.99}], PROMPT, str(number))
+        for tokenizer, number in zip(TOKENIZERS, ids, strict=True)
+    ]
+    output = finished(SpecEM(members), max_new_tokens=limit).output
+    assert output.token_ids == [[number] * (limit - 1) for number in ids]
+    assert output.text + output.pending.decode("latin1") == "\ufffd" * (limit - 2) + "Ë" * (
+        limit > 1
+    )
+
+
+def test_a_stop_string_is_sought_in_the_bytes():
+    """What the text shows for bytes that are no text is not in them."""
+    number = TOKENIZERS[0].convert_tokens_to_ids("Ë")
+    one = scripted(TOKENIZERS[0], [{number: 0.99}], PROMPT, "one")
+    run = finished(SpecEM([one]), stop_strings="\ufffd", max_new_tokens=8)
+    assert (run.output.text, run.output.finish_reason) == ("\ufffd" * 7, "length")
+    real = scripted(TOKENIZERS[0], saying(TOKENIZERS[0], " a \ufffd b"), PROMPT, "real")
+    run = finished(SpecEM([real]), stop_strings="\ufffd")
+    assert (run.output.text, run.output.finish_reason) == (" a \ufffd", "stop")

@@ -85,3 +85,32 @@ def test_a_run_closed_early_ends_its_streamer():
 def test_what_is_no_streamer_is_refused():
     with pytest.raises(TypeError, match="streamer must have put and end, got list"):
         SpecEM(three_families()).generate(PROMPT, streamer=[])
+
+
+class Ending(Recorder):
+    """Fails in `end`."""
+
+    def end(self):
+        super().end()
+        raise OSError("the line is dead")
+
+
+def test_a_streamer_that_fails_at_the_end_loses_nothing():
+    streamer = Ending()
+    expected = SpecEM(three_families()).generate(PROMPT, max_new_tokens=30)
+    members = three_families()
+    with pytest.raises(DecodingError, match="streamer failed: the line is dead") as error:
+        SpecEM(members).generate(PROMPT, max_new_tokens=30, streamer=streamer)
+    assert error.value.output.token_ids == expected.token_ids
+    assert error.value.output.finish_reason == "error"
+    assert streamer.ends == 1
+    assert {one.model.config._attn_implementation for one in members} == {"sdpa"}
+
+
+def test_a_streamer_that_fails_at_the_end_hides_no_other_failure(monkeypatch):
+    streamer = Ending()
+    failing(monkeypatch, DecodingContext, "verify", 5, OSError("disk on fire"), False)
+    with pytest.raises(DecodingError, match="disk on fire") as error:
+        SpecEM(three_families(), segment_length=4).generate(PROMPT, streamer=streamer)
+    assert len(error.value.output.rounds) == 1
+    assert streamer.ends == 1

@@ -198,8 +198,11 @@ def test_a_first_member_without_end_of_text_ends_with_the_others():
 def test_what_is_neither_text_nor_its_end_is_never_chosen():
     special = {1: 0.6, 2: 0.39}
     pair = [scripted(BYTES, [special], PROMPT, name) for name in "ab"]
+    sampled = {"do_sample": True, "seed": 1, "top_k": 2}
+    # The colder, the more of all probability is that of special tokens, up to all of it.
+    colder = [{**sampled, "temperature": t} for t in (3.0, 0.1, 1e-3, 1e-30)]
     for alignment in ALIGNMENTS:
-        for options in ({}, {"do_sample": True, "seed": 1, "top_k": 2, "temperature": 3.0}):
+        for options in ({}, *colder):
             method = TokenEnsemble(pair, alignment=alignment)
             ids = method.generate(PROMPT, max_new_tokens=20, **options).token_ids[0]
             assert ids

@@ -53,8 +53,9 @@ def test_the_limit_drops_a_character_that_it_would_cut(max_new_tokens):
     assert run.data == output.text.encode() + output.pending
     whole = run_of(pair(text)).contexts[0]
     if output.finish_reason == "length":
-        # One more character would have been too much.
-        more = text[: len(output.text) + 1].encode()
+        # One more character would have been too much; a space goes with the parrot behind it.
+        rest = text[len(output.text) :]
+        more = (output.text + rest[: 2 if rest.startswith(PARROT) else 1]).encode()
         needed = next(
             n
             for n in range(len(whole.response_ids) + 1)

@@ -111,6 +111,17 @@ def test_longest_match() -> None:
     assert table.longest_match(b"\xff\xfe\xff") == 5
 
 
+def test_the_fingerprint_of_the_tokenizer_leaves_the_ends_aside() -> None:
+    tokenizer = byte_level_tokenizer()
+    base, chat = (TokenTable.from_tokenizer(tokenizer, ids) for ids in ([0], [2, 7]))
+    assert base.fingerprint != chat.fingerprint
+    assert base.tokenizer_fingerprint == chat.tokenizer_fingerprint
+    other = table_of(byte_level_tokenizer(missing_bytes=b"q"))
+    narrow = TokenTable.from_tokenizer(tokenizer, [0], vocab_size=499)
+    for different in (other, narrow):
+        assert different.tokenizer_fingerprint != base.tokenizer_fingerprint
+
+
 def test_fingerprint() -> None:
     table = table_of(byte_level_tokenizer())
     again = TokenTable(table.token_bytes, table.end_of_text_ids)

@@ -1,12 +1,16 @@
 """Every test of an operator runs on each back end of this machine."""
 
+import os
+
 import pytest
 
-from ensemble_kernels import _dispatch
+from ensemble_kernels import _dispatch, _native
 
 # These call the registered operators, whose dispatcher picks the back end, or none at all.
 ONCE = {"test_operators", "test_vocabulary_alignment", "test_native", "test_mixture_kernel"}
-BACKENDS = ("cpu", "reference")
+# Without a compiler there is only the reference; in CI that is a failure.
+NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))
+BACKENDS = ("cpu", "reference") if NATIVE else ("reference",)
 
 
 def pytest_generate_tests(metafunc):

@@ -1,5 +1,7 @@
 // Compiled for each instruction set by foreach_isa.hpp; see top_k_union.hpp.
+#ifndef EK_GATHERS_INCLUDED
 #include "ensemble_kernels/gathers.hpp"
+#endif
 
 // Writes the scores, logits over temperature, of `count` logits from `start` on to the float or
 // double that they are computed in at `to`. True where one is NaN.
