@@ -107,3 +107,15 @@ def test_a_main_member_that_waits_does_not_choose_alone():
     assert output.text == PARROT + "aaa"
     assert [round_.ensembled for round_ in output.rounds] == [True, True, False, False, False]
     assert [round_.voters for round_ in output.rounds] == [[0, 1], [1], [0], [0], [0]]
+
+
+def test_a_token_that_goes_on_behind_a_stop_string_is_cut_while_another_member_is_late():
+    """A token of BYTES ends the woman and begins the joiner behind her."""
+    tokens = [BYTES.convert_ids_to_tokens(i) for i in BYTES("👩‍👩")["input_ids"]]
+    run = run_of(pair("👩‍👩"), stop_strings="👩")
+    first, second = run.contexts
+    assert (run.output.text, run.output.finish_reason) == ("👩", "stop")
+    assert first.member.table.spell(first.response_ids) == "👩".encode()
+    spelled = second.member.table.spell(second.response_ids)
+    assert len(spelled) == 2 < 4 < len(tokens[1])  # its characters are bytes
+    assert "👩".encode().startswith(spelled)
