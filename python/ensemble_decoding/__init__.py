@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .member import Member
     from .specem import SpecEM
+    from .token_ensemble import TokenEnsemble
     from .trace import DecodingError, EnsembleOutput, Trace
 
-__all__ = ["DecodingError", "EnsembleOutput", "Member", "SpecEM", "Trace"]
+__all__ = ["DecodingError", "EnsembleOutput", "Member", "SpecEM", "TokenEnsemble", "Trace"]
 
 _MODULES = {
     "DecodingError": "trace",
     "EnsembleOutput": "trace",
     "Member": "member",
     "SpecEM": "specem",
+    "TokenEnsemble": "token_ensemble",
     "Trace": "trace",
 }
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .specem import SpecEMRun
+    from .generation import DecodingRun
     from .trace import EnsembleOutput
 
 
@@ -30,7 +30,7 @@ def print_what_there_is() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def print_run(run: SpecEMRun, options: argparse.Namespace) -> int:
+def print_run(run: DecodingRun, options: argparse.Namespace) -> int:
     """Decodes, prints and saves what `--stream`, `--json` and `--trace` ask for; returns the exit
     status. What was generated before an error, Ctrl-C or the end of a pipe is kept as well."""
     try:
@@ -45,7 +45,7 @@ def print_run(run: SpecEMRun, options: argparse.Namespace) -> int:
     return code
 
 
-def _print_text(run: SpecEMRun, options: argparse.Namespace) -> int:
+def _print_text(run: DecodingRun, options: argparse.Namespace) -> int:
     from .trace import DecodingError
 
     code = 0
@@ -76,19 +76,22 @@ def _json(output: EnsembleOutput) -> str:
     return written
 
 
-def _summary(run: SpecEMRun) -> str:
+def _summary(run: DecodingRun) -> str:
     output = run.output
     tokens = len(output.token_ids[0])
-    wins = ", ".join(
+    won = ", ".join(
         f"{name} {sum(j in r.candidates[r.winner].drafted_by for r in output.rounds)}"
         for j, name in enumerate(output.rounds.members)
     )
+    outcome = f"won: {won}"
+    if output.ensembled_share is not None:
+        outcome = f"ensembled: {output.ensembled_share:.0%}, own best token: {won}"
     memory = ", ".join(
         f"{usage.member} {(usage.model_bytes + usage.cache_bytes) / 1e9:.2f} GB"
         for usage in output.usage
     )
     return (
         f"{tokens} tokens in {output.seconds:.1f} s ({tokens / max(output.seconds, 1e-9):.1f} "
-        f"tokens/s), {len(output.rounds)} rounds; won: {wins}; memory: {memory}; "
+        f"tokens/s), {len(output.rounds)} rounds; {outcome}; memory: {memory}; "
         f"finished: {output.finish_reason}"
     )

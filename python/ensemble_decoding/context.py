@@ -175,6 +175,33 @@ class DecodingContext:
             self._position = Position(len(self.ids), logits[last].clone(), logsumexp[last])
         self._verified = None
 
+    @property
+    def next_logits(self) -> Tensor:
+        """What the model says after the committed ids: the logits `[n]` of the ids that the token
+        table has."""
+        logits = self._committed_position().logits
+        return logits[: self.member.logits_size(logits)]
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Feeds ids behind the committed ones, in one pass, and commits them."""
+        length, count = self._committed_position().length, len(ids)
+        if not count:
+            return
+        device = self.member.device
+        tokens = torch.tensor([list(ids)], device=device)
+        logits = self._forward(
+            tokens,
+            position_ids=torch.arange(length, length + count, device=device)[None],
+            segment_offsets=torch.tensor([0, count], dtype=torch.int32, device=device),
+            logits_to_keep=1,
+        )
+        self.usage.committed_tokens += count
+        length += count
+        _, logsumexp = self._statistics(logits, tokens[0, -1:], [length - 1])
+        self.cache.commit()
+        self.ids += ids
+        self._position = Position(length, logits[0], logsumexp[0])
+
     def snapshot(self) -> Snapshot:
         """Where the context stands, for `restore`."""
         return Snapshot(len(self.ids), self._position)

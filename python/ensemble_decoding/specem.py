@@ -14,12 +14,11 @@ from typing import Any
 from transformers import GenerationConfig
 
 from .drafts import Draft, without_partial_word
-from .generation import DecodingRun, check_members, check_request
+from .generation import DecodingRun, check_members, prepared
 from .member import Member, Messages
 from .options import GenerationOptions
 from .specem_options import check_method
 from .specem_vote import feedback, mean_score, vote, vote_shares
-from .stopping import end_of_text_lists
 from .text import Encoding
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
 
@@ -119,14 +118,9 @@ class SpecEM:
     ) -> SpecEMRun:
         """As `generate`, but an iterator of `StreamedText(text, round)`, one for each round. Only
         committed text is given out, and the pieces join to the text of the run's `output`."""
-        check_request(prompt, messages)
-        resolved = GenerationOptions.resolve(options, generation_config)
-        # The run keeps what it begins with, whatever is released meanwhile.
-        members = [member.in_memory() for member in (*self.members, *self.verifiers)]
-        ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
-        if ends is not None:
-            members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
-        prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
+        members, prompts, resolved = prepared(
+            [*self.members, *self.verifiers], prompt, messages, options, generation_config
+        )
         return SpecEMRun(self, members, prompts, resolved)
 
 

@@ -47,8 +47,9 @@ class StageClock:
 class MemberUsage:
     """What one member did in a run.
 
-    `prompt_tokens`, `drafted_tokens` and `verified_tokens` count tokens that were fed to the
-    model: the prompt once, each draft while it was written, all candidates in the packed passes.
+    `prompt_tokens`, `drafted_tokens`, `verified_tokens` and `committed_tokens` count tokens that
+    were fed to the model: the prompt once, each draft while it was written, all candidates in the
+    packed passes, and, in a method without drafts, what was committed.
     `seconds` is the time in the model's forward passes; `operator_seconds` is what our operators
     take, inside them or on their logits. `model_bytes` are the weights as they are stored,
     `cache_bytes` the keys and values that storage was allocated for.
@@ -63,6 +64,7 @@ class MemberUsage:
     operator_seconds: dict[str, float] = field(default_factory=dict)
     model_bytes: int = 0
     cache_bytes: int = 0
+    committed_tokens: int = 0
 
 
 @dataclass
@@ -73,6 +75,11 @@ class Candidate:
     it, `log_likelihoods[j]` the mean log-probability that it gives them (None where there are
     none, or one of them is impossible), `shares[j]` the candidate's share of its vote; `score` is
     the weighted sum of the shares.
+
+    In a token-level ensemble the token that was chosen is the one candidate: `drafted_by` are the
+    voters whose own likeliest token it is, perhaps none, `token_ids[j]` what member j appended for
+    it, `shares[j]` the probability that it had in member j's vote (0 without one), `score` that in
+    the mixture; there are no `log_likelihoods`.
     """
 
     data: bytes
@@ -89,7 +96,11 @@ class Round:
     """One round: the candidates, the weights with which the members voted, who won and why.
 
     `committed_tokens[j]` counts what member j committed, `text` is what was streamed, `data` the
-    bytes behind it. `seconds` has the stages draft, encode, verify and commit.
+    bytes behind it. `seconds` has the stages draft, encode, verify and commit, in a token-level
+    ensemble mix, encode and commit.
+
+    `voters` and `ensembled` are of a token-level ensemble alone: whose distributions were mixed,
+    and whether the mixture chose or the main model alone.
     """
 
     index: int
@@ -101,6 +112,8 @@ class Round:
     seconds: dict[str, float]
     text: str = ""
     data: bytes = b""
+    voters: list[int] = field(default_factory=list)
+    ensembled: bool | None = None
 
 
 @dataclass
@@ -153,11 +166,16 @@ class Trace:
             for c, candidate in enumerate(round_.candidates):
                 sizes[f"candidates[{c}].token_ids"] = candidate.token_ids
                 drafters = candidate.drafted_by
-                if not drafters or not set(drafters) <= set(members):
+                nobody = not drafters and not round_.voters
+                if nobody or not set(drafters) <= set(members):
                     raise ValueError(
                         f"trace.rounds[{r}].candidates[{c}].drafted_by must hold places of "
                         f"members, got {drafters}"
                     )
+            if not set(round_.voters) <= set(members):
+                raise ValueError(
+                    f"trace.rounds[{r}].voters must hold places of members, got {round_.voters}"
+                )
             for name, values in sizes.items():
                 if len(values) != len(members):
                     raise ValueError(
@@ -187,6 +205,8 @@ class EnsembleOutput:
         usage: for each member what it did.
         seconds: wall time of the run, prompt included.
         unspelled: for each member the bytes of the response for which it has no token.
+        ensembled_share: of a token-level ensemble, the share of its rounds in which the mixture
+            chose; the main model alone chose in the others.
     """
 
     text: str
@@ -197,6 +217,7 @@ class EnsembleOutput:
     seconds: float
     pending: bytes = b""
     unspelled: list[bytes] = field(default_factory=list)
+    ensembled_share: float | None = None
 
 
 def to_json(result: EnsembleOutput | Trace, *, ensure_ascii: bool = False) -> str:

@@ -50,8 +50,9 @@ class ScriptedModel(LlamaForCausalLM):
             operator_clock.add("segment_attention", 0.0)  # its one layer, which needs none
         count = input_ids.shape[1]
         self.fed.append(input_ids[0].tolist())
-        keys = torch.zeros(1, 1, count, 8)
-        past_key_values.update(keys, keys, 0)
+        if past_key_values is not None:
+            keys = torch.zeros(1, 1, count, 8)
+            past_key_values.update(keys, keys, 0)
         positions = torch.arange(count) if position_ids is None else position_ids[0]
         entries = (positions + 1 - self.start).clamp(0, len(self.rows) - 1)
         return SimpleNamespace(logits=self.rows[entries][None, -logits_to_keep:])

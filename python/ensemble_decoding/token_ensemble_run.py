@@ -1,0 +1,233 @@
+"""A run of a token-level ensemble: one round is one token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .generation import DecodingRun
+from .member import Member
+from .options import GenerationOptions
+from .sampling import first_maximum
+from .text import Encoding, complete_prefix
+from .token_mixture import Mixed, Token, TokenMixture
+from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
+
+_ALONE = "the main member's own token, whose probability reaches the threshold"
+_MIXED = "chosen from the mixture"
+_MIXED_ARITHMETIC = "chosen from the arithmetic mean, since no token is in all members"
+
+
+class _Choice(NamedTuple):
+    """The token of a step, and how it came about."""
+
+    token: Token
+    reason: str
+    weights: list[float]  # with which the members voted
+    probabilities: list[float]  # of the token, for each member
+    score: float
+
+
+class _Written(NamedTuple):
+    """What a member appends for a token, and what of the text it keeps waiting."""
+
+    encoding: Encoding
+    waiting: bytes
+
+
+class TokenEnsembleRun(DecodingRun):
+    """One run of `TokenEnsemble`: iterate over it for the committed text, then read `output`.
+
+    `waiting[j]` are the bytes at the end of the response that stop inside a character and that
+    member j has not written yet. As long as there are some, it does not vote.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        prompts: Sequence[Sequence[int]],
+        trace: Trace,
+        options: GenerationOptions,
+        mixture: TokenMixture,
+        weights: Sequence[float],
+        threshold: float | None,
+    ) -> None:
+        super().__init__(members, prompts, trace, options)
+        self.waiting = [b"" for _ in members]
+        self.weights = list(weights)
+        self._mixture = mixture
+        self._threshold = threshold
+        self._fingerprints = [member.table.fingerprint for member in members]
+        self._unwritten_rounds = 0
+
+    @property
+    def remaining(self) -> int:
+        # Tokens for which the first member has none count as well: some run must end.
+        counted = len(self.contexts[0].response_ids) + self._unwritten_rounds
+        return self.options.max_new_tokens - counted
+
+    @property
+    def output(self) -> EnsembleOutput:
+        output = super().output
+        ensembled = sum(bool(round_.ensembled) for round_ in self.trace)
+        output.ensembled_share = ensembled / len(self.trace) if len(self.trace) else None
+        return output
+
+    def _round(self) -> tuple[Round, bytes] | None:
+        clock = StageClock()
+        members = range(len(self.contexts))
+        if any(context.room == 0 for context in self.contexts):
+            return None
+        rows = self._each(self._row)
+        choice = self._choose(rows)
+        clock.stop("mix")
+        written = [self._written(j, choice.token) for j in members]
+        encodings = [one.encoding for one in written]
+        ids = [encoding.ids for encoding in encodings]
+        clock.stop("encode")
+        for context, own in zip(self.contexts, ids, strict=True):
+            if context.room is not None and len(own) > context.room:
+                return None
+        token = choice.token
+        voters = [j for j, weight in enumerate(choice.weights) if weight]
+        likeliest = [j for j in voters if self._is_favourite(j, rows[j], token)]
+        ending = self._ending(token.data, token.ended, encodings, self._late)
+        self._each(lambda j: self.contexts[j].append(ids[j][: ending.counts[j]]))
+        clock.stop("commit")
+        # Everything that can fail has been done; from here on the round counts.
+        for j, encoding in enumerate(encodings):
+            text = self.data[len(self.data) - self._late :] + ending.data
+            self.unspelled[j] += encoding.unspelled(text)
+        self.waiting = [one.waiting for one in written]
+        self._unwritten_rounds += bool(encodings[0].missing and not ids[0])
+        self.finish_reason = ending.reason
+        candidate = Candidate(token.data, token.ended, likeliest, ids)
+        candidate.shares, candidate.score = choice.probabilities, choice.score
+        index, counts = len(self.trace), ending.counts
+        round_ = Round(index, [candidate], choice.weights, 0, choice.reason, counts, clock.seconds)
+        round_.voters, round_.ensembled = voters, choice.reason != _ALONE
+        return round_, ending.data
+
+    def _row(self, j: int) -> Tensor:
+        """Member j's logits for the next token, as it votes with them."""
+        context = self.contexts[j]
+        row, chooser = context.next_logits, context.chooser
+        if self.waiting[j] or not chooser.processors:
+            return row
+        # Special tokens must not take a place among the top k. They keep their part of the softmax.
+        special = context.member.suppressed_index(row.device)
+        shaped = chooser.shaped(self._without_special(j, row), context.ids)
+        temperature = (self.options.temperature or 1.0) if self.options.do_sample else 1.0
+        return shaped.index_copy(0, special, row[special].to(shaped.dtype) / temperature)
+
+    def _without_special(self, j: int, row: Tensor) -> Tensor:
+        special = self.contexts[j].member.suppressed_index(row.device)
+        return row.index_fill(0, special, -torch.inf)
+
+    def _choose(self, rows: Sequence[Tensor]) -> _Choice:
+        if self._threshold is not None and not self.waiting[0]:
+            member, best = self.contexts[0].member, self._favourite(0, rows[0])
+            if _probability(member, rows[0], best) >= self._threshold:
+                return self._chosen_alone(rows[0])
+        weights = self._voting_weights()
+        device = self.contexts[0].member.device
+        mixed = self._mixture.mix([row.to(device) for row in rows], weights)
+        if not bool(mixed.probabilities.sum() > 0):  # special tokens take it all
+            plain = [self._without_special(j, row).to(device) for j, row in enumerate(rows)]
+            mixed = self._mixture.mix(plain, weights)
+        index = self._pick(mixed)
+        column = index if mixed.columns is None else int(mixed.columns[index])
+        shares = [
+            self._mixture.probability(j, rows[j], mixed, index) if weight else 0.0
+            for j, weight in enumerate(weights)
+        ]
+        reason = _MIXED_ARITHMETIC if mixed.fell_back else _MIXED
+        score = float(mixed.probabilities[index])
+        return _Choice(self._mixture.token(column), reason, weights, shares, score)
+
+    def _pick(self, mixed: Mixed) -> int:
+        chooser, probabilities = self.contexts[0].chooser, mixed.probabilities
+        if not probabilities.numel() or not bool(probabilities.sum() > 0):  # also NaN
+            raise ValueError("no voting member gives text or end-of-text any probability")
+        # `pick` takes logits. Greedily the probabilities do: their logarithms may tie where they do
+        # not.
+        row = probabilities if chooser.seed is None else probabilities.double().log()
+        return chooser.pick(row, len(self.trace))
+
+    def _chosen_alone(self, row: Tensor) -> _Choice:
+        """The main member's own token."""
+        member, chooser = self.contexts[0].member, self.contexts[0].chooser
+        own = self._favourite(0, row)
+        if chooser.seed is not None:
+            own = chooser.pick(self._without_special(0, row), len(self.trace))
+        ended = member.is_end_of_text(own)
+        token = Token(b"" if ended else member.table.spell((own,)), ended, own)
+        others = [0.0] * (len(self.contexts) - 1)
+        probability = _probability(member, row, own)
+        return _Choice(token, _ALONE, [1.0, *others], [probability, *others], probability)
+
+    def _voting_weights(self) -> list[float]:
+        """The weights of the members with nothing waiting, the others' 0; they sum to 1."""
+        voting = [0.0 if self.waiting[j] else w for j, w in enumerate(self.weights)]
+        if not any(voting):  # whoever has a say waits: then the rest
+            voting = [0.0 if waiting else 1.0 for waiting in self.waiting]
+        return shares(voting)
+
+    @property
+    def _late(self) -> int:
+        """How many bytes at the end of the response some member has not written yet."""
+        return max(map(len, self.waiting))
+
+    def _written(self, j: int, token: Token) -> _Written:
+        """What member j appends: its own id of the token if it has written everything before it,
+        else the encoding of all that it has not written up to the last complete character.
+        Positions count from where the first byte waits that any member has not written."""
+        member, waiting = self.contexts[j].member, self.waiting[j]
+        if token.ended:
+            ids = list(member.end_of_text_ids[:1])
+            return _Written(Encoding(ids, [self._late] * len(ids), []), waiting)
+        if not waiting:
+            same = token.id is not None and self._fingerprints[j] == self._fingerprints[0]
+            own = token.id if same else member.table.token_id(token.data)
+            if own is not None:
+                return _Written(Encoding([own], [self._late + len(token.data)], []), b"")
+        data, text = waiting + token.data, self.pending + token.data
+        # The character may have begun in ids that this member has written already.
+        inside = min(len(text) - complete_prefix(text), len(data))
+        end, start = len(data) - inside, self._late - len(waiting)
+        ids, ends, missing = member.encoder.encode(data[:end]) if end else Encoding([], [], [])
+        return _Written(
+            Encoding(list(ids), [start + e for e in ends], [start + place for place in missing]),
+            data[end:],
+        )
+
+    def _is_favourite(self, j: int, row: Tensor, token: Token) -> bool:
+        best = self._favourite(j, row)
+        member = self.contexts[j].member
+        if token.ended or member.is_end_of_text(best):
+            return token.ended and member.is_end_of_text(best)
+        return member.table.spell((best,)) == token.data
+
+    def _favourite(self, j: int, row: Tensor) -> int:
+        """Member j's likeliest id among text and end-of-text."""
+        best, member = first_maximum(row), self.contexts[j].member
+        if member.is_suppressed(best):
+            best = first_maximum(self._without_special(j, row))
+        return best
+
+
+def shares(weights: Sequence[float]) -> list[float]:
+    """The weights, made to sum to 1."""
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def _probability(member: Member, row: Tensor, token: int) -> float:
+    """Of an id in `row [V]`; of all end-of-text ids together where it is one."""
+    row = row.double()
+    ids = list(member.end_of_text_ids) if member.is_end_of_text(token) else [token]
+    return float((row[ids].logsumexp(0) - row.logsumexp(0)).exp())
