@@ -195,7 +195,9 @@ def tasks_that_are_interrupted(times):
 def test_an_interrupt_of_the_main_thread_waits_for_the_workers():
     children = (run_that_is_interrupted, tasks_that_are_interrupted)
     calls = [f"tests.{child.__name__}({times})" for child in children for times in (1, 3)]
-    program = "; ".join([f"import {__name__} as tests", *calls])
+    # What a shell starts in the background ignores interrupts, and so do its children.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = "; ".join([heed, f"import {__name__} as tests", *calls])
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=Path(__file__).parents[2],
