@@ -114,6 +114,22 @@ class Leading {
   int64_t count_ = 1, batch_ = -1;
 };
 
+// Each matrix lies in pages of its own, of which the processor fetches nothing ahead.
+constexpr int64_t matrices_ahead = 4, most_fetched = 2048;
+
+void fetch(const char* matrix, const std::vector<SlotRun>& runs, int64_t slot_stride) {
+#if defined(__GNUC__)
+  if (!runs.empty() && slot_stride > 0) {
+    const SlotRun& run = runs.front();
+    const int64_t bytes = std::min(run.count * slot_stride, most_fetched);
+    for (int64_t at = 0; at < bytes; at += 64) {
+      __builtin_prefetch(matrix + run.source * slot_stride + at);
+      __builtin_prefetch(matrix + run.destination * slot_stride + at, 1);
+    }
+  }
+#endif
+}
+
 }  // namespace
 
 void compact_kv_(Tensor cache, Tensor keep, Tensor destination_start) {
@@ -146,6 +162,8 @@ void compact_kv_(Tensor cache, Tensor keep, Tensor destination_start) {
   const int64_t slot_stride = cache.stride(-2) * size, element_stride = cache.stride(-1) * size;
   const int64_t row_length = cache.size(-1);
   for_each_unit(leading.count(), 10 + bytes / static_cast<double>(rows) / 30, [&](int64_t i) {
+    const auto [ahead, ahead_row] = leading.at(std::min(i + matrices_ahead, leading.count() - 1));
+    fetch(data + ahead, runs[ahead_row], slot_stride);
     const auto [offset, row] = leading.at(i);
     move_runs(data + offset, runs[row], slot_stride, element_stride, row_length, size);
   });

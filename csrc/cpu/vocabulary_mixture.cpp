@@ -54,11 +54,14 @@ class Mixer {
   // `sums` has room for the columns of the union, and may be `probabilities`.
   void mix_row(int64_t row, Sum* sums, float* probabilities, float* lost_mass, int64_t rows,
                bool& fell_back) {
-    const std::unique_ptr<Sum[]> powers(new Sum[first_power_.back()]);
+    // Kept, since megabytes of fresh memory cost more than what is written to them.
+    thread_local std::vector<Sum> kept;
+    kept.resize(std::max(kept.size(), static_cast<size_t>(first_power_.back())));
+    Sum* const powers = kept.data();
     const std::vector<double> maxima = maxima_of(row);
-    std::vector<ModelShare> shares = write_powers(row, maxima, geometric_, powers.get());
+    std::vector<ModelShare> shares = write_powers(row, maxima, geometric_, powers);
     std::vector<double> masses(models_.size());
-    std::vector<ChunkTotal> totals = mix_chunks(powers.get(), shares, geometric_, sums, masses);
+    std::vector<ChunkTotal> totals = mix_chunks(powers, shares, geometric_, sums, masses);
     bool broken = false;
     for (size_t m = 0; m < models_.size(); ++m) {
       broken = broken || (shares[m].weight > 0 && shares[m].broken());
@@ -69,8 +72,8 @@ class Mixer {
     ChunkTotal all = merge_totals(totals);
     fell_back = geometric_ && !broken && !(all.total > 0);
     if (fell_back) {
-      shares = write_powers(row, maxima, false, powers.get());
-      mix_chunks(powers.get(), shares, false, sums, masses);
+      shares = write_powers(row, maxima, false, powers);
+      mix_chunks(powers, shares, false, sums, masses);
     }
     const bool of_logs = geometric_ && !fell_back;
     if (!of_logs) {

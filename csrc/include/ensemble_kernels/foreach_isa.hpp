@@ -27,7 +27,9 @@
 #if defined(__GNUC__)
 #define EK_INLINE __attribute__((always_inline))
 #define EK_NOINLINE __attribute__((noinline))
+#define EK_PREFETCH(address) __builtin_prefetch(address)
 #else
+#define EK_PREFETCH(address)
 #define EK_NOINLINE
 #define EK_INLINE
 #endif

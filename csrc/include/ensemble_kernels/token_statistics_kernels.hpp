@@ -73,7 +73,13 @@ void stretch_statistics(const LogitRow<T>& row, int64_t start, int64_t count, do
       totals[u] = totals[u] + weight;
       moments[u] = fma(exponent, weight, moments[u]);
     };
+    // What the processor fetches ahead of its own accord ends with the page: the next block is
+    // asked for while this one is worked on.
+    const char* next = reinterpret_cast<const char*>(block + (contiguous ? size : 0));
     for (int64_t i = 0; i < whole; i += step) {
+      for (size_t line = 0; line < step * sizeof(T); line += 64) {
+        EK_PREFETCH(next + i * sizeof(T) + line);
+      }
       for (int u = 0; u < unroll; ++u) {
         add(u, at(i + u * V::size));
       }
