@@ -64,7 +64,7 @@ def _missing(operator: str, backend: str) -> str | None:
         return _NOT_INCLUDED
     if _native.MISSING is not None:
         return _native.MISSING
-    return None if _native.registered(operator, backend) else _NOT_INCLUDED
+    return None if _native.registered(operator, "CPU") else _NOT_INCLUDED
 
 
 def backends() -> dict[str, dict[str, str | None]]:

@@ -37,9 +37,8 @@ def _why_missing() -> str:
 MISSING = _load()
 
 
-def registered(operator: str, device_type: str) -> bool:
-    """Whether the native library implements an operator for a device."""
-    key = {"cpu": "CPU", "cuda": "CUDA"}[device_type]
-    return MISSING is None and torch._C._dispatch_has_kernel_for_dispatch_key(
-        f"ensemble_kernels::{operator}", key
+def registered(operator: str, dispatch_key: str) -> bool:
+    """Whether the library, which is in use, implements an operator."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        f"ensemble_kernels::{operator}", dispatch_key
     )

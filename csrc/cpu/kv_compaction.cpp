@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "arguments.hpp"
+#include "ensemble_kernels/isa.hpp"
 
 namespace ensemble_kernels {
 
@@ -118,16 +119,14 @@ class Leading {
 constexpr int64_t matrices_ahead = 4, most_fetched = 2048;
 
 void fetch(const char* matrix, const std::vector<SlotRun>& runs, int64_t slot_stride) {
-#if defined(__GNUC__)
   if (!runs.empty() && slot_stride > 0) {
     const SlotRun& run = runs.front();
     const int64_t bytes = std::min(run.count * slot_stride, most_fetched);
     for (int64_t at = 0; at < bytes; at += 64) {
-      __builtin_prefetch(matrix + run.source * slot_stride + at);
-      __builtin_prefetch(matrix + run.destination * slot_stride + at, 1);
+      EK_PREFETCH(matrix + run.source * slot_stride + at);
+      EK_PREFETCH(matrix + run.destination * slot_stride + at);
     }
   }
-#endif
 }
 
 }  // namespace

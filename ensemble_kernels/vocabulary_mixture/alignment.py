@@ -40,9 +40,9 @@ class VocabularyAlignment:
         union = union or Union.of(tables)
         self._tables = tables
         self.tokens: tuple[bytes, ...] = union.tokens
-        ends = any(table.end_of_text_ids for table in tables)
+        self.size: int = union.prefix_end.shape[0]
+        ends = self.size > len(self.tokens)
         self.end_of_text: int | None = len(self.tokens) if ends else None
-        self.size: int = len(self.tokens) + ends
         self._columns = union.columns
         csr = [ids_of_columns(columns, self.size) for columns in self._columns]
         offsets, ids = map(list, zip(*csr, strict=True))
@@ -85,13 +85,7 @@ class VocabularyAlignment:
         Warns (once per call) if two vocabularies have next to nothing in common; see `report`.
         """
         alignment = cls(read_tables(token_bytes, end_of_text_ids, canonical_ids))
-        apart = alignment.report().little_overlap()
-        if apart:
-            warnings.warn(
-                f"little overlap between the vocabularies of models {apart}: their mixture is "
-                f"hardly more than either alone; see VocabularyAlignment.report()",
-                stacklevel=2,
-            )
+        alignment._warn_of_little_overlap()
         return alignment
 
     @classmethod
@@ -111,9 +105,19 @@ class VocabularyAlignment:
         union = storage.read_union(path, tables)
         if union is not None:
             return cls(tables, union)
-        alignment = cls.from_token_bytes(token_bytes, end_of_text_ids, canonical_ids)
+        alignment = cls(tables)
+        alignment._warn_of_little_overlap()
         storage.write_union(path, alignment._columns, alignment.maps("cpu").prefix_end)
         return alignment
+
+    def _warn_of_little_overlap(self) -> None:
+        apart = self.report().little_overlap()
+        if apart:
+            warnings.warn(
+                f"little overlap between the vocabularies of models {apart}: their mixture is "
+                f"hardly more than either alone; see VocabularyAlignment.report()",
+                stacklevel=3,
+            )
 
     @property
     def model_count(self) -> int:

@@ -71,6 +71,12 @@ class DecodingRun(ABC):
     def __next__(self) -> StreamedText:
         return next(self._rounds)
 
+    def finished(self) -> EnsembleOutput:
+        """Decodes what is left of the run; its output."""
+        for _ in self:
+            pass
+        return self.output
+
     def close(self) -> None:
         """Ends the run early, as letting go of it does; `output` has what was committed."""
         self._rounds.close()

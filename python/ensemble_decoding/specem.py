@@ -104,9 +104,7 @@ class SpecEM:
             DecodingError: a failure on the way, with what was generated as its `output`.
         """
         run = self.stream(prompt, messages=messages, generation_config=generation_config, **options)
-        for _ in run:
-            pass
-        return run.output
+        return run.finished()
 
     def stream(
         self,

@@ -88,9 +88,7 @@ class TokenEnsemble:
         """Answers a prompt; arguments and errors are those of `SpecEM.generate`. The options that
         shape a distribution do so in each member before mixing."""
         run = self.stream(prompt, messages=messages, generation_config=generation_config, **options)
-        for _ in run:
-            pass
-        return run.output
+        return run.finished()
 
     def stream(
         self,

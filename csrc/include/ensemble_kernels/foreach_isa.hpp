@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ensemble_kernels/isa.hpp"
@@ -27,9 +29,7 @@
 #if defined(__GNUC__)
 #define EK_INLINE __attribute__((always_inline))
 #define EK_NOINLINE __attribute__((noinline))
-#define EK_PREFETCH(address) __builtin_prefetch(address)
 #else
-#define EK_PREFETCH(address)
 #define EK_NOINLINE
 #define EK_INLINE
 #endif

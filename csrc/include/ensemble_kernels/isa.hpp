@@ -13,6 +13,12 @@
 #define EK_X86 0
 #endif
 
+#if defined(__GNUC__)
+#define EK_PREFETCH(address) __builtin_prefetch(address)
+#else
+#define EK_PREFETCH(address)
+#endif
+
 namespace ensemble_kernels {
 
 // In ascending order: each includes what is before it. avx512_bf16 adds `vdpbf16ps`.

@@ -235,10 +235,23 @@ static inline void weights_of_scores(const typename Product::Vector::Scalar* sco
   }
 }
 
+// Rows as the full product reads them, and their stride: in place where that is possible and allowed,
+// else widened into `copy`.
+template <typename T, typename Scalar>
+static std::pair<const Scalar*, int64_t> full_rows(const T* from, const States& states,
+                                                   bool in_place, int64_t count, int64_t size,
+                                                   std::vector<Scalar>& copy) {
+  if (std::is_same_v<T, Scalar> && states.element_stride == 1 && in_place) {
+    return {reinterpret_cast<const Scalar*>(from), states.slot_stride};
+  }
+  copy.resize(attention_block * size);
+  widen_rows(from, states.slot_stride, states.element_stride, count, size, copy.data());
+  return {copy.data(), size};
+}
+
 template <typename T, typename Product>
 static KeyBlock<Product> key_block(const AttentionCall& call, const AttentionUnit& unit,
                                    int64_t slot, int64_t count, AttentionWork<Product>& work) {
-  using Element = typename Product::Element;
   KeyBlock<Product> block{slot, count, 0, nullptr, 0, nullptr, 0};
   const T* keys = states_at<T>(call.key, unit.batch, unit.key_head, slot);
   const T* values = states_at<T>(call.value, unit.batch, unit.key_head, slot);
@@ -247,7 +260,7 @@ static KeyBlock<Product> key_block(const AttentionCall& call, const AttentionUni
                                  call.size);
   if constexpr (Product::elements == 2) {
 #if EK_ISA == 3
-    block.keys = reinterpret_cast<const Element*>(keys);
+    block.keys = reinterpret_cast<const uint32_t*>(keys);
     block.key_stride = call.key.slot_stride / 2;
     work.values.resize((attention_block + 1) / 2 * call.size);
     pair_rows(values, call.value.slot_stride, count, call.size, work.values.data());
@@ -255,29 +268,11 @@ static KeyBlock<Product> key_block(const AttentionCall& call, const AttentionUni
     block.value_stride = call.size;
 #endif
   } else {
-    const auto in_place = [](const States& states) {
-      return std::is_same_v<T, Element> && states.element_stride == 1;
-    };
-    if (in_place(call.key)) {
-      block.keys = reinterpret_cast<const Element*>(keys);
-      block.key_stride = call.key.slot_stride;
-    } else {
-      work.keys.resize(attention_block * call.size);
-      widen_rows(keys, call.key.slot_stride, call.key.element_stride, count, call.size,
-                 work.keys.data());
-      block.keys = work.keys.data();
-      block.key_stride = call.size;
-    }
-    if (in_place(call.value) && finite) {
-      block.values = reinterpret_cast<const Element*>(values);
-      block.value_stride = call.value.slot_stride;
-    } else {
-      work.values.resize(attention_block * call.size);
-      widen_rows(values, call.value.slot_stride, call.value.element_stride, count, call.size,
-                 work.values.data());
-      block.values = work.values.data();
-      block.value_stride = call.size;
-    }
+    std::tie(block.keys, block.key_stride) =
+        full_rows(keys, call.key, true, count, call.size, work.keys);
+    // What set_spoiled_apart changes must be a copy.
+    std::tie(block.values, block.value_stride) =
+        full_rows(values, call.value, finite, count, call.size, work.values);
   }
   if (!finite) {
     set_spoiled_apart(values, call.value, count, call.size, work);
