@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = ("ensemble_kernels", "python", "csrc")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 LIBRARY, RECORD = "ensemble_kernels/libensemble_kernels.so", "ensemble_kernels/_native_build.json"
-USES_EACH_OPERATOR = """
+USES_OPERATORS = """
 import json, torch, ensemble_kernels as ek
 from ensemble_kernels import _native
 ids, offsets = torch.tensor([1, 2]), torch.tensor([0, 2, 3], dtype=torch.int32)
@@ -87,7 +87,7 @@ class Venv:
 
     def use_each_operator(self):
         done = subprocess.run(
-            [self.bin / "python", "-c", USES_EACH_OPERATOR],
+            [self.bin / "python", "-c", USES_OPERATORS],
             env=environment(),
             cwd=self.bin,
             capture_output=True,

@@ -16,6 +16,7 @@ from transformers import (
 from ensemble_decoding import DecodingError, Member, SpecEM
 from ensemble_decoding.attention_switch import NAME, segment_attention_active
 from tests.decoding.members_for_tests import PROMPT, member
+from tests.decoding.test_architectures import ROTARY as TEXT
 from tests.decoding.test_specem import assert_cache_is_a_fresh_prefill, own_greedy
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
 
@@ -23,18 +24,6 @@ TOKENIZER = byte_level_tokenizer()
 WINDOW = 16
 # An id behind those of the tokenizer, so that no text holds an image.
 IMAGE = len(TOKENIZER)
-TEXT = {
-    "vocab_size": len(TOKENIZER) + 5,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
 VISION = {
     "hidden_size": 16,
     "intermediate_size": 16,
