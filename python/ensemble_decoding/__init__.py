@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .member import Member
+    from .safe import SAFE
     from .specem import SpecEM
     from .token_ensemble import TokenEnsemble
     from .trace import DecodingError, EnsembleOutput, Trace
 
-__all__ = ["DecodingError", "EnsembleOutput", "Member", "SpecEM", "TokenEnsemble", "Trace"]
+__all__ = ["SAFE", "DecodingError", "EnsembleOutput", "Member", "SpecEM", "TokenEnsemble", "Trace"]
 
 _MODULES = {
     "DecodingError": "trace",
     "EnsembleOutput": "trace",
     "Member": "member",
+    "SAFE": "safe",
     "SpecEM": "specem",
     "TokenEnsemble": "token_ensemble",
     "Trace": "trace",

@@ -79,19 +79,33 @@ def _json(output: EnsembleOutput) -> str:
 def _summary(run: DecodingRun) -> str:
     output = run.output
     tokens = len(output.token_ids[0])
-    won = ", ".join(
-        f"{name} {sum(j in r.candidates[r.winner].drafted_by for r in output.rounds)}"
-        for j, name in enumerate(output.rounds.members)
-    )
-    outcome = f"won: {won}"
-    if output.ensembled_share is not None:
-        outcome = f"ensembled: {output.ensembled_share:.0%}, own best token: {won}"
     memory = ", ".join(
         f"{usage.member} {(usage.model_bytes + usage.cache_bytes) / 1e9:.2f} GB"
         for usage in output.usage
     )
+    full = f" (the context of {output.full_context} is full)" if output.full_context else ""
     return (
         f"{tokens} tokens in {output.seconds:.1f} s ({tokens / max(output.seconds, 1e-9):.1f} "
-        f"tokens/s), {len(output.rounds)} rounds; {outcome}; memory: {memory}; "
-        f"finished: {output.finish_reason}"
+        f"tokens/s), {len(output.rounds)} rounds; {_outcome(output)}; memory: {memory}; "
+        f"finished: {output.finish_reason}{full}"
     )
+
+
+def _outcome(output: EnsembleOutput) -> str:
+    """What the method made of its rounds."""
+    decisions = [decision for round_ in output.rounds for decision in round_.decisions]
+    if decisions:
+        replaced = sum(
+            (one.chosen, one.chosen_end) != (one.drafted, one.drafted_end) for one in decisions
+        )
+        outcome = f"replaced: {replaced} of {len(decisions)} drafted tokens"
+        if output.ensembled_share is None:
+            return outcome
+        return f"ensembled: {output.ensembled_share:.0%}, {outcome}"
+    won = ", ".join(
+        f"{name} {sum(j in r.candidates[r.winner].drafted_by for r in output.rounds)}"
+        for j, name in enumerate(output.rounds.members)
+    )
+    if output.ensembled_share is not None:
+        return f"ensembled: {output.ensembled_share:.0%}, own best token: {won}"
+    return f"won: {won}"

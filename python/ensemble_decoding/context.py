@@ -17,18 +17,13 @@ from ensemble_kernels import token_statistics
 
 from .attention import no_mask
 from .cache import SegmentCache, cache_argument
-from .drafts import Draft
+from .drafts import Draft, write_draft
 from .sampling import TokenChooser
-from .text import complete_prefix
 from .trace import MemberUsage, OperatorClock
-from .verification import Judgement, PackedCandidates, Position, Verified, judge
+from .verification import Judgement, PackedCandidates, Position, RowStatistics, Verified, judge
 
 if TYPE_CHECKING:
     from .member import Member
-
-# At most this many tokens beyond the draft's length to complete a character: four bytes are the
-# longest character, and its first one has been drafted.
-_COMPLETION_TOKENS = 3
 
 
 class Snapshot(NamedTuple):
@@ -54,6 +49,7 @@ class DecodingContext:
         self._one_token = torch.tensor([0, 1], dtype=torch.int32, device=member.device)
         self._position: Position | None = None
         self._verified: Verified | None = None
+        self._lowest = 0  # the fewest ids since the last snapshot
         self._clock = OperatorClock()
 
     @property
@@ -87,8 +83,8 @@ class DecodingContext:
         logits = self._forward(tokens, logits_to_keep=1, **self._prefill_segments())
         self.usage.prompt_tokens += len(self.ids)
         self.cache.commit()
-        _, logsumexp = self._statistics(logits, tokens[0, -1:], [len(self.ids) - 1])
-        self._position = Position(len(self.ids), logits[0], logsumexp[0])
+        statistics = self.statistics(logits, self.ids[-1:], [len(self.ids) - 1])
+        self._position = Position(len(self.ids), logits[0], statistics.logsumexp[0])
 
     def _prefill_segments(self) -> dict[str, Tensor]:
         """SDPA reads a prompt fastest; where it cannot (a soft-cap), the prompt is one segment."""
@@ -104,33 +100,32 @@ class DecodingContext:
         """Drafts up to `length` tokens after the committed ones, fewer where the text ends, and up
         to three more to complete a character, of which the committed text may hold the first bytes
         (`pending`). Leaves the context as it was."""
-        position = self._committed_position()
-        most = length + _COMPLETION_TOKENS
-        if self.room is not None:
-            length, most = min(length, self.room), min(most, self.room)
-        logits, data, ids = position.logits, b"", list[int]()
-        complete = 0
-        while True:
-            token = self._choose(logits, ids)
-            ids.append(token)
-            if self.member.is_end_of_text(token):
-                break
-            data += self.member.table.spell((token,))
-            if complete_prefix(pending + data) == len(pending + data):
-                complete = len(ids)
-            if len(ids) >= length and complete == len(ids):
-                break
-            if len(ids) == most:
-                break
-            logits = self.decode(token)
+        draft = write_draft(self, length, pending)
         self.cache.rollback()
-        ended = self.member.is_end_of_text(ids[-1])
-        if not ended and complete:
-            # Still inside a character: fall back to the last token that ended one. If there is
-            # none, the draft stands as it is.
-            ids = ids[:complete]
-            data = self.member.table.spell(ids)
-        return Draft(ids, data, ended)
+        return draft._replace(rows=())
+
+    def propose(self, length: int, pending: bytes = b"", *, whole_characters: bool = True) -> Draft:
+        """As `draft`, but the keys and values of all ids but the last stay staged for `accept`, and
+        the draft has the logits that its ids were chosen from. Without `whole_characters` it may
+        stop inside a character."""
+        return write_draft(self, length, pending, whole_characters)
+
+    def accept(self, draft: Draft, count: int, ids: Sequence[int], *, last: bool = False) -> None:
+        """Commits the first `count` ids of a draft just proposed, and `ids` behind them, which are
+        fed in one pass; with `last`, behind which nothing follows, they are not fed any more."""
+        fed = min(count, self.cache.staged)
+        self.cache.commit(0, fed)
+        self.ids += draft.ids[:fed]
+        rest = [*draft.ids[fed:count], *ids]
+        if last:
+            self.ids += rest
+        elif rest:
+            self.append(rest)
+        else:
+            row = draft.rows[fed][None]
+            length = len(self.ids)
+            statistics = self.statistics(row, [0], [length - 1])
+            self._position = Position(length, row[0], statistics.logsumexp[0])
 
     def verify(self, candidates: Sequence[Sequence[int]]) -> list[Judgement]:
         """Scores all candidates in one packed pass behind the committed ids.
@@ -148,10 +143,10 @@ class DecodingContext:
         self.usage.verified_tokens += packed.length
         # Row r predicts the token that is fed in row r + 1; what the last row of a candidate is
         # asked for here is never read.
-        targets = torch.cat([tokens[0, 1:], tokens[0, :1]])
-        logprob, logsumexp = self._statistics(logits, targets, positions[0].tolist())
-        self._verified = Verified(packed, logits, logsumexp)
-        return judge(self.member, position, self._verified, logprob)
+        fed = tokens[0].tolist()
+        statistics = self.statistics(logits, fed[1:] + fed[:1], positions[0].tolist())
+        self._verified = Verified(packed, logits, statistics.logsumexp)
+        return judge(self.member, position, self._verified, statistics.logprob)
 
     def commit(self, candidate: int, count: int, ids: Sequence[int]) -> None:
         """Makes the first `count` of a verified candidate's `ids` committed ones.
@@ -184,36 +179,53 @@ class DecodingContext:
 
     def append(self, ids: Sequence[int]) -> None:
         """Feeds ids behind the committed ones, in one pass, and commits them."""
-        length, count = self._committed_position().length, len(ids)
+        count = len(ids)
         if not count:
             return
-        device = self.member.device
-        tokens = torch.tensor([list(ids)], device=device)
-        logits = self._forward(
-            tokens,
-            position_ids=torch.arange(length, length + count, device=device)[None],
-            segment_offsets=torch.tensor([0, count], dtype=torch.int32, device=device),
-            logits_to_keep=1,
-        )
+        logits = self._feed(ids, logits_to_keep=1)
         self.usage.committed_tokens += count
-        length += count
-        _, logsumexp = self._statistics(logits, tokens[0, -1:], [length - 1])
+        length = len(self.ids) + count
+        statistics = self.statistics(logits, ids[-1:], [length - 1])
         self.cache.commit()
         self.ids += ids
-        self._position = Position(length, logits[0], logsumexp[0])
+        self._position = Position(length, logits[0], statistics.logsumexp[0])
+
+    def read(self, ids: Sequence[int]) -> tuple[Tensor, RowStatistics]:
+        """As `append`, for a text that others write: the logits `[T, n]` after each of the ids,
+        and their statistics."""
+        length, count = len(self.ids), len(ids)
+        logits = self._feed(ids)
+        self.usage.verified_tokens += count
+        statistics = self.statistics(logits, [*ids[1:], 0], range(length, length + count))
+        self.cache.commit()
+        self.ids += ids
+        self._position = Position(length + count, logits[-1], statistics.logsumexp[-1])
+        return logits[:, : self.member.logits_size(logits)], statistics
+
+    def cut(self, length: int) -> None:
+        """Takes back all ids from `length` on. What follows them must be read before the next
+        token can be asked for."""
+        if length < len(self.ids):
+            self.cache.truncate(length)
+            del self.ids[length:]
+            self._position = None
+            self._lowest = min(self._lowest, length)
 
     def snapshot(self) -> Snapshot:
         """Where the context stands, for `restore`."""
-        return Snapshot(len(self.ids), self._position)
+        self._lowest = len(self.ids)
+        return Snapshot(self._lowest, self._position)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes back to a snapshot taken since the last prefill. Commits only write behind it, so
-        whatever happened since then is undone by forgetting it."""
+        """Goes back to the last snapshot, taken since the last prefill. Commits only write behind
+        it, so whatever happened since then is undone by forgetting it. Ids that were cut stay cut,
+        as their keys and values have been overwritten."""
+        length = min(snapshot.length, self._lowest)
         if not self.retired:
             self.cache.rollback()
-            self.cache.truncate(snapshot.length)
-        del self.ids[snapshot.length :]
-        self._position = snapshot.position
+            self.cache.truncate(min(length, self.cache.committed))
+        del self.ids[length:]
+        self._position = snapshot.position if length == snapshot.length else None
         self._verified = None
 
     def release(self) -> None:
@@ -270,38 +282,36 @@ class DecodingContext:
         self.usage.forward_passes += 1
         return logits
 
-    def _statistics(
-        self, logits: Tensor, targets: Tensor, positions: Sequence[int]
-    ) -> tuple[list[float], list[float]]:
-        """Log-probability of each target and logsumexp of each row. A row without a distribution
-        (NaN, or nothing but -inf) is an error here, before anything is chosen from it."""
+    def statistics(
+        self, logits: Tensor, targets: Sequence[int], positions: Sequence[int]
+    ) -> RowStatistics:
+        """What `token_statistics` says of `logits [R, V]` and a target for each row. A row without
+        a distribution (NaN, or nothing but -inf) is an error here, before anything is chosen from
+        it; `positions` say where."""
         start = time.perf_counter()
         size = self.member.logits_size(logits)
-        statistics = token_statistics(logits, targets, vocab_size=size)
-        fields = torch.stack(
-            [statistics.logprob, statistics.logsumexp, statistics.argmax.to(torch.float32)]
-        ).tolist()
+        ids = torch.tensor(list(targets), device=logits.device)
+        found = token_statistics(logits, ids, vocab_size=size)
+        # In float64, which holds every id.
+        fields = torch.stack([field.double() for field in found]).tolist()
         self._clock.add("token_statistics", time.perf_counter() - start)
-        for best, position in zip(fields[2], positions, strict=True):
+        statistics = RowStatistics(*fields)
+        for best, position in zip(statistics.argmax, positions, strict=True):
             if best < 0:
-                raise self._no_distribution(position)
-        return fields[0], fields[1]
+                raise self.no_distribution(position)
+        return statistics
 
-    def _choose(self, logits: Tensor, drafted: Sequence[int]) -> int:
-        """The next token among text and end-of-text."""
-        row = logits[: self.member.logits_size(logits)]
-        ids = [*self.ids, *drafted] if self.chooser.processors else self.ids
-        place = len(self.ids) - self.prompt_length + len(drafted)
-        # A greedy choice is seldom a suppressed id, so it is made first and mended where it is one.
-        token = -1 if self.chooser.reads_suppressed else self.chooser.choose(row, ids, place)
-        if token < 0 or self.member.is_suppressed(token):
-            allowed = row.index_fill(0, self.member.suppressed_index(row.device), -torch.inf)
-            token = self.chooser.choose(allowed, ids, place)
-        if not float(row[token]) > -torch.inf or self.member.is_suppressed(token):
-            raise self._no_distribution(len(self.ids) + len(drafted))
-        return token
+    def _feed(self, ids: Sequence[int], *, logits_to_keep: int = 0) -> Tensor:
+        """One pass over `ids` behind the committed ones, as one segment."""
+        length, count, device = len(self.ids), len(ids), self.member.device
+        return self._forward(
+            torch.tensor([list(ids)], device=device),
+            position_ids=torch.arange(length, length + count, device=device)[None],
+            segment_offsets=torch.tensor([0, count], dtype=torch.int32, device=device),
+            logits_to_keep=logits_to_keep,
+        )
 
-    def _no_distribution(self, position: int) -> ValueError:
+    def no_distribution(self, position: int) -> ValueError:
         return ValueError(
             f"member {self.member.name!r} gave logits with NaN, or with nothing but -inf, "
             f"after position {position}"

@@ -1,20 +1,81 @@
-"""Drafted segments, and where they may be cut."""
+"""Drafted segments: how they are written, and where they may be cut."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
 
 from .text import complete_prefix
 from .token_table import TokenTable
 
+if TYPE_CHECKING:
+    from .context import DecodingContext
+
+# At most this many tokens beyond the draft's length to complete a character: four bytes are the
+# longest character, and its first one has been drafted.
+_COMPLETION_TOKENS = 3
+
 
 class Draft(NamedTuple):
-    """A drafted segment: `ids`, end-of-text included if `ended`, and the bytes they spell."""
+    """A drafted segment: `ids`, end-of-text included if `ended`, the bytes they spell, and, where
+    asked for, the logits `[n]` that each id was chosen from, if it was cut also those behind it."""
 
     ids: list[int]
     data: bytes
     ended: bool
+    rows: Sequence[Tensor] = ()
+
+
+def write_draft(
+    context: DecodingContext, length: int, pending: bytes, whole_characters: bool = True
+) -> Draft:
+    """Writes up to `length` tokens after the committed ones, fewer where the text ends, and up to
+    three more to complete a character, of which the committed text may hold the first bytes
+    (`pending`). The keys and values of all of them but the last one stay staged."""
+    member, rows, ids = context.member, [context.next_logits], list[int]()
+    most = length + _COMPLETION_TOKENS if whole_characters else length
+    if context.room is not None:
+        length, most = min(length, context.room), min(most, context.room)
+    data, complete = b"", 0
+    while True:
+        token = _choose(context, rows[-1], ids)
+        ids.append(token)
+        if member.is_end_of_text(token):
+            break
+        data += member.table.spell((token,))
+        if complete_prefix(pending + data) == len(pending + data):
+            complete = len(ids)
+        if len(ids) >= length and (complete == len(ids) or not whole_characters):
+            break
+        if len(ids) == most:
+            break
+        logits = context.decode(token)
+        rows.append(logits[: member.logits_size(logits)])
+    ended = member.is_end_of_text(ids[-1])
+    if not ended and complete and whole_characters:
+        # Still inside a character: fall back to the last token that ended one. If there is none,
+        # the draft stands as it is.
+        ids = ids[:complete]
+        data = member.table.spell(ids)
+    return Draft(ids, data, ended, rows[: len(ids) + 1])
+
+
+def _choose(context: DecodingContext, row: Tensor, drafted: Sequence[int]) -> int:
+    """The next token among text and end-of-text, from the logits `row [n]`."""
+    member, chooser = context.member, context.chooser
+    ids = [*context.ids, *drafted] if chooser.processors else context.ids
+    place = len(context.ids) - context.prompt_length + len(drafted)
+    # A greedy choice is seldom a suppressed id, so it is made first and mended where it is one.
+    token = -1 if chooser.reads_suppressed else chooser.choose(row, ids, place)
+    if token < 0 or member.is_suppressed(token):
+        allowed = row.index_fill(0, member.suppressed_index(row.device), -torch.inf)
+        token = chooser.choose(allowed, ids, place)
+    if not float(row[token]) > -torch.inf or member.is_suppressed(token):
+        raise context.no_distribution(len(context.ids) + len(drafted))
+    return token
 
 
 def without_partial_word(draft: Draft, table: TokenTable, pending: bytes = b"") -> Draft:
@@ -31,7 +92,7 @@ def without_partial_word(draft: Draft, table: TokenTable, pending: bytes = b"") 
         if complete_prefix(data) == len(data) and (
             _ends_a_word(data) or _begins_with_space(table, draft.ids[count : count + 1])
         ):
-            return Draft(draft.ids[:count], data[len(pending) :], False)
+            return Draft(draft.ids[:count], data[len(pending) :], False, draft.rows[: count + 1])
     return draft
 
 

@@ -61,6 +61,7 @@ class DecodingRun(ABC):
         self._text: list[str] = []
         self.unspelled = [b"" for _ in members]
         self._seconds = 0.0
+        self._full_context: str | None = None
         # A generator that held the run would keep an abandoned one, and the switch of its models,
         # until the garbage collector finds the two.
         self._rounds = type(self)._run(weakref.proxy(self))
@@ -94,6 +95,7 @@ class DecodingRun(ABC):
             seconds=self._seconds,
             pending=self._decoder.pending,
             unspelled=list(self.unspelled),
+            full_context=self._full_context,
         )
 
     @property
@@ -129,6 +131,16 @@ class DecodingRun(ABC):
             remaining=self.remaining,
         )
         return ending._replace(data=ending.data[late:])
+
+    def _is_full(self, needed: Mapping[int, int]) -> bool:
+        """Whether the context of a member has no room for as many more tokens as it needs; notes
+        which."""
+        for j, count in needed.items():
+            room = self.contexts[j].room
+            if room is not None and count > room:
+                self._full_context = self.contexts[j].member.name
+                return True
+        return False
 
     def _each(
         self, task: Callable[[int], _Result], members: Sequence[int] | None = None

@@ -245,6 +245,11 @@ class Member:
         """Columns of the logits that stand for ids; those behind them are padding."""
         return min(len(self.table), logits.shape[-1])
 
+    @property
+    def blank_logits(self) -> Tensor:
+        """A row for a mixture in which the member has no say."""
+        return torch.zeros(len(self.table), device=self.device)
+
     def suppressed_index(self, device: torch.device) -> Tensor:
         """The suppressed ids, ascending, `[n]` int64."""
         if self._suppressed_index.device != device:

@@ -73,9 +73,11 @@ class TokenChooser:
         return sample(row, uniform(self.seed, position))
 
 
-def uniform(seed: int, position: int) -> float:
-    """A number from [0, 1) with 53 bits, which depends on its arguments alone."""
-    digest = hashlib.blake2b(struct.pack("<Qq", seed % 2**64, position), digest_size=8).digest()
+def uniform(seed: int, position: int, purpose: bytes = b"") -> float:
+    """A number from [0, 1) with 53 bits, which depends on its arguments alone; those for different
+    purposes (at most 16 bytes) are independent."""
+    packed = struct.pack("<Qq", seed % 2**64, position)
+    digest = hashlib.blake2b(packed, digest_size=8, person=purpose).digest()
     return (int.from_bytes(digest, "little") >> 11) / 2**53
 
 

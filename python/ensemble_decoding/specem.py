@@ -146,7 +146,7 @@ class SpecEMRun(DecodingRun):
         clock = StageClock()
         active = self._active
         drafters = [j for j in active if j < len(self._method.members)]
-        if any(self.contexts[j].room == 0 for j in active):
+        if self._is_full(dict.fromkeys(active, 1)):
             return None
         drafts = dict(zip(drafters, self._each(self._draft, drafters), strict=True))
         candidates = distinct_candidates(drafts, len(self.contexts))
@@ -154,10 +154,8 @@ class SpecEMRun(DecodingRun):
         # The first member's ids go on counting for the limit after its exit.
         encodings = {j: self._encode(j, candidates) for j in sorted({0, *active})}
         clock.stop("encode")
-        for j in active:
-            room = self.contexts[j].room
-            if room is not None and max(len(c.token_ids[j]) for c in candidates) > room:
-                return None
+        if self._is_full({j: max(len(c.token_ids[j]) for c in candidates) for j in active}):
+            return None
         shares = self._verify(candidates)
         clock.stop("verify")
         weights = self._fed_back(shares, candidates, drafters)

@@ -15,9 +15,11 @@ from transformers import GenerationConfig
 
 from .generation import check_members, prepared
 from .member import Member, Messages
+from .mixtures import Mixtures
+from .token_choice import shares
 from .token_ensemble_options import check_method
-from .token_ensemble_run import TokenEnsembleRun, shares
-from .token_mixture import Combine, IdentityMixture, TokenMixture, TopKMixture, UnionMixture
+from .token_ensemble_run import TokenEnsembleRun
+from .token_mixture import Combine
 from .trace import EnsembleOutput, Trace
 
 
@@ -73,9 +75,9 @@ class TokenEnsemble:
         self.mean = mean
         self.threshold = threshold
         self.combine = combine
-        self._mixtures: dict[tuple[str, ...], TokenMixture] = {}
+        self._mixtures = Mixtures(alignment, mean, combine, k)
         if alignment == "identity":
-            self._alignment_of(self.members)
+            self._mixtures.alignment_of(self.members)
 
     def generate(
         self,
@@ -109,41 +111,22 @@ class TokenEnsemble:
             {**self._as_trace(members), **resolved.as_trace()},
         )
         return TokenEnsembleRun(
-            members, prompts, trace, resolved, self._mixture(members), self.weights, self.threshold
+            members,
+            prompts,
+            trace,
+            resolved,
+            self._mixtures.of(members),
+            self.weights,
+            self.threshold,
         )
 
     def _as_trace(self, members: Sequence[Member]) -> dict[str, Any]:
         """What of the options counts, as plain data."""
         shown = {name: getattr(self, name) for name in ("weights", "mean", "threshold")}
-        shown["alignment"] = self._alignment_of(members)
+        shown["alignment"] = self._mixtures.alignment_of(members)
         if shown["alignment"] == "top_k":
             shown["k"] = self.k
         if self.combine is not None:
             del shown["mean"]
             shown["combine"] = getattr(self.combine, "__name__", type(self.combine).__name__)
         return shown
-
-    def _mixture(self, members: Sequence[Member]) -> TokenMixture:
-        """How the logits of `members` are mixed; made once for each set of token tables, since
-        aligning large vocabularies takes seconds."""
-        key = tuple(member.table.fingerprint for member in members)
-        if key not in self._mixtures:
-            alignment = self._alignment_of(members)
-            if alignment == "top_k":
-                made: TokenMixture = TopKMixture(members, self.mean, self.combine, self.k)
-            else:
-                kind = IdentityMixture if alignment == "identity" else UnionMixture
-                made = kind(members, self.mean, self.combine)
-            self._mixtures[key] = made
-        return self._mixtures[key]
-
-    def _alignment_of(self, members: Sequence[Member]) -> str:
-        equal = len({member.table.fingerprint for member in members}) == 1
-        if self.alignment == "identity" and not equal:
-            raise ValueError(
-                "alignment must be union or top_k where members have different token tables or "
-                "end-of-text ids, got 'identity'"
-            )
-        if self.alignment == "auto":
-            return "identity" if equal else "union"
-        return self.alignment

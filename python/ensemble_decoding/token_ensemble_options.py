@@ -27,22 +27,27 @@ def check_method(
     """
     if members < 2:
         raise ValueError(f"members must hold at least two Member, got {members}")
-    _one_of("alignment", alignment, ALIGNMENTS)
+    one_of("alignment", alignment, ALIGNMENTS)
+    check_mixture(members=members, k=k, weights=weights, combine=combine)
+    one_of("mean", mean, MEANS)
+    if threshold is not None:
+        _number("threshold", threshold)
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold must be from 0 to 1, got {threshold}")
+    if combine is not None and mean != "arithmetic":
+        raise ValueError(f"mean must not be given with combine, which replaces it, got {mean!r}")
+
+
+def check_mixture(*, members: int, k: Any, weights: Any, combine: Any) -> None:
+    """Checks what all methods take that mix distributions."""
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {type(k).__name__}")
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if weights is not None:
         _check_weights(weights, members)
-    _one_of("mean", mean, MEANS)
-    if threshold is not None:
-        _number("threshold", threshold)
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold must be from 0 to 1, got {threshold}")
     if combine is not None and not callable(combine):
         raise TypeError(f"combine must be callable, got {type(combine).__name__}")
-    if combine is not None and mean != "arithmetic":
-        raise ValueError(f"mean must not be given with combine, which replaces it, got {mean!r}")
 
 
 def _check_weights(weights: Any, members: int) -> None:
@@ -59,9 +64,10 @@ def _check_weights(weights: Any, members: int) -> None:
         raise ValueError(f"weights must be finite, not negative and not all zero, got {shown}")
 
 
-def _one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
+def one_of(name: str, value: Any, allowed: Sequence[str | None]) -> None:
+    """Checks that an option is one of its values."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
 
 
 def _number(name: str, value: Any) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .generation import DecodingRun
 from .member import Member
 from .options import GenerationOptions
-from .sampling import first_maximum
 from .text import Encoding, complete_prefix
-from .token_mixture import Mixed, Token, TokenMixture
+from .token_choice import (
+    favourite,
+    mix_votes,
+    pick,
+    probability,
+    shares,
+    voting_row,
+    without_special,
+)
+from .token_mixture import Token, TokenMixture
 from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
 
 _ALONE = "the main member's own token, whose probability reaches the threshold"
@@ -80,7 +86,7 @@ class TokenEnsembleRun(DecodingRun):
     def _round(self) -> tuple[Round, bytes] | None:
         clock = StageClock()
         members = range(len(self.contexts))
-        if any(context.room == 0 for context in self.contexts):
+        if self._is_full(dict.fromkeys(members, 1)):
             return None
         rows = self._each(self._row)
         choice = self._choose(rows)
@@ -89,9 +95,8 @@ class TokenEnsembleRun(DecodingRun):
         encodings = [one.encoding for one in written]
         ids = [encoding.ids for encoding in encodings]
         clock.stop("encode")
-        for context, own in zip(self.contexts, ids, strict=True):
-            if context.room is not None and len(own) > context.room:
-                return None
+        if self._is_full({j: len(own) for j, own in enumerate(ids)}):
+            return None
         token = choice.token
         voters = [j for j, weight in enumerate(choice.weights) if weight]
         likeliest = [j for j in voters if self._is_favourite(j, rows[j], token)]
@@ -115,31 +120,18 @@ class TokenEnsembleRun(DecodingRun):
     def _row(self, j: int) -> Tensor:
         """Member j's logits for the next token, as it votes with them."""
         context = self.contexts[j]
-        row, chooser = context.next_logits, context.chooser
-        if self.waiting[j] or not chooser.processors:
-            return row
-        # Special tokens must not take a place among the top k. They keep their part of the softmax.
-        special = context.member.suppressed_index(row.device)
-        shaped = chooser.shaped(self._without_special(j, row), context.ids)
-        temperature = (self.options.temperature or 1.0) if self.options.do_sample else 1.0
-        return shaped.index_copy(0, special, row[special].to(shaped.dtype) / temperature)
-
-    def _without_special(self, j: int, row: Tensor) -> Tensor:
-        special = self.contexts[j].member.suppressed_index(row.device)
-        return row.index_fill(0, special, -torch.inf)
+        row = context.next_logits
+        return row if self.waiting[j] else voting_row(context, row, context.ids, self.options)
 
     def _choose(self, rows: Sequence[Tensor]) -> _Choice:
         if self._threshold is not None and not self.waiting[0]:
-            member, best = self.contexts[0].member, self._favourite(0, rows[0])
-            if _probability(member, rows[0], best) >= self._threshold:
+            member = self.contexts[0].member
+            best = favourite(member, rows[0])
+            if probability(member, rows[0], best) >= self._threshold:
                 return self._chosen_alone(rows[0])
         weights = self._voting_weights()
-        device = self.contexts[0].member.device
-        mixed = self._mixture.mix([row.to(device) for row in rows], weights)
-        if not bool(mixed.probabilities.sum() > 0):  # special tokens take it all
-            plain = [self._without_special(j, row).to(device) for j, row in enumerate(rows)]
-            mixed = self._mixture.mix(plain, weights)
-        index = self._pick(mixed)
+        mixed = mix_votes(self._mixture, self.contexts, rows, weights)
+        index = pick(self.contexts[0].chooser, mixed.probabilities, len(self.trace))
         column = index if mixed.columns is None else int(mixed.columns[index])
         shares = [
             self._mixture.probability(j, rows[j], mixed, index) if weight else 0.0
@@ -149,26 +141,17 @@ class TokenEnsembleRun(DecodingRun):
         score = float(mixed.probabilities[index])
         return _Choice(self._mixture.token(column), reason, weights, shares, score)
 
-    def _pick(self, mixed: Mixed) -> int:
-        chooser, probabilities = self.contexts[0].chooser, mixed.probabilities
-        if not probabilities.numel() or not bool(probabilities.sum() > 0):  # also NaN
-            raise ValueError("no voting member gives text or end-of-text any probability")
-        # `pick` takes logits. Greedily the probabilities do: their logarithms may tie where they do
-        # not.
-        row = probabilities if chooser.seed is None else probabilities.double().log()
-        return chooser.pick(row, len(self.trace))
-
     def _chosen_alone(self, row: Tensor) -> _Choice:
         """The main member's own token."""
         member, chooser = self.contexts[0].member, self.contexts[0].chooser
-        own = self._favourite(0, row)
+        own = favourite(member, row)
         if chooser.seed is not None:
-            own = chooser.pick(self._without_special(0, row), len(self.trace))
+            own = chooser.pick(without_special(member, row), len(self.trace))
         ended = member.is_end_of_text(own)
         token = Token(b"" if ended else member.table.spell((own,)), ended, own)
         others = [0.0] * (len(self.contexts) - 1)
-        probability = _probability(member, row, own)
-        return _Choice(token, _ALONE, [1.0, *others], [probability, *others], probability)
+        likelihood = probability(member, row, own)
+        return _Choice(token, _ALONE, [1.0, *others], [likelihood, *others], likelihood)
 
     def _voting_weights(self) -> list[float]:
         """The weights of the members with nothing waiting, the others' 0; they sum to 1."""
@@ -206,28 +189,8 @@ class TokenEnsembleRun(DecodingRun):
         )
 
     def _is_favourite(self, j: int, row: Tensor, token: Token) -> bool:
-        best = self._favourite(j, row)
         member = self.contexts[j].member
+        best = favourite(member, row)
         if token.ended or member.is_end_of_text(best):
             return token.ended and member.is_end_of_text(best)
         return member.table.spell((best,)) == token.data
-
-    def _favourite(self, j: int, row: Tensor) -> int:
-        """Member j's likeliest id among text and end-of-text."""
-        best, member = first_maximum(row), self.contexts[j].member
-        if member.is_suppressed(best):
-            best = first_maximum(self._without_special(j, row))
-        return best
-
-
-def shares(weights: Sequence[float]) -> list[float]:
-    """The weights, made to sum to 1."""
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
-
-
-def _probability(member: Member, row: Tensor, token: int) -> float:
-    """Of an id in `row [V]`; of all end-of-text ids together where it is one."""
-    row = row.double()
-    ids = list(member.end_of_text_ids) if member.is_end_of_text(token) else [token]
-    return float((row[ids].logsumexp(0) - row.logsumexp(0)).exp())

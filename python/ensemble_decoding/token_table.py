@@ -11,6 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from .joints import Joints
 from .plain_tokenizer import backend_of, plain_tokenizer
 from .token_spelling import speller_of
 
@@ -146,6 +147,11 @@ class TokenTable:
         for token in self._ids:
             lengths[token[0]].add(len(token))
         return [sorted(found, reverse=True) for found in lengths]
+
+    @cached_property
+    def joints(self) -> Joints:
+        """Where texts of these tokens can be cut; made at first use, as it takes a moment."""
+        return Joints(self.token_bytes)
 
     def token_id(self, token: bytes) -> int | None:
         """The id of exactly these bytes, the canonical one of several, or None."""

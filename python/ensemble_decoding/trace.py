@@ -92,6 +92,29 @@ class Candidate:
 
 
 @dataclass
+class TokenDecision:
+    """What was decided at one token of a draft.
+
+    `drafted` and `drafted_end` are the token (its bytes, or that the text ends there), `chosen` and
+    `chosen_end` what stands in its place, the same if it was kept. `probabilities[j]` is what
+    member j gives its own token there (None: none of its tokens begins there, or it was not asked),
+    `mean` their mean. Where the mixture was made, `mixture` are the probabilities of the drafted
+    and the chosen token in it. `same_bytes` says of a token kept without a mixture whether every
+    verifier's own token there has its bytes: if not, a mixture might have chosen another.
+    """
+
+    drafted: bytes
+    drafted_end: bool
+    chosen: bytes
+    chosen_end: bool
+    reason: str
+    probabilities: list[float | None] = field(default_factory=list)
+    mean: float | None = None
+    mixture: list[float] = field(default_factory=list)
+    same_bytes: bool | None = None
+
+
+@dataclass
 class Round:
     """One round: the candidates, the weights with which the members voted, who won and why.
 
@@ -100,7 +123,8 @@ class Round:
     ensemble mix, encode and commit.
 
     `voters` and `ensembled` are of a token-level ensemble alone: whose distributions were mixed,
-    and whether the mixture chose or the main model alone.
+    and whether the mixture chose or the main model alone. `decisions` has what SAFE and CoSD
+    decided at each token of the draft that they judged, in order.
     """
 
     index: int
@@ -114,6 +138,7 @@ class Round:
     data: bytes = b""
     voters: list[int] = field(default_factory=list)
     ensembled: bool | None = None
+    decisions: list[TokenDecision] = field(default_factory=list)
 
 
 @dataclass
@@ -206,7 +231,9 @@ class EnsembleOutput:
         seconds: wall time of the run, prompt included.
         unspelled: for each member the bytes of the response for which it has no token.
         ensembled_share: of a token-level ensemble, the share of its rounds in which the mixture
-            chose; the main model alone chose in the others.
+            chose; the main model alone chose in the others. Of SAFE the share of the tokens at
+            which the mixture was made.
+        full_context: the name of the member whose context was full, where that ended the run.
     """
 
     text: str
@@ -218,6 +245,7 @@ class EnsembleOutput:
     pending: bytes = b""
     unspelled: list[bytes] = field(default_factory=list)
     ensembled_share: float | None = None
+    full_context: str | None = None
 
 
 def to_json(result: EnsembleOutput | Trace, *, ensure_ascii: bool = False) -> str:

@@ -20,6 +20,16 @@ class Position(NamedTuple):
     logsumexp: float
 
 
+class RowStatistics(NamedTuple):
+    """`ensemble_kernels.TokenStatistics` as lists, one entry for each row."""
+
+    logprob: list[float]
+    argmax: list[int]
+    max_logprob: list[float]
+    logsumexp: list[float]
+    entropy: list[float]
+
+
 class Judgement(NamedTuple):
     """What a member says of a candidate's tokens: their log-probabilities, and their logits."""
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import TextStreamer
 
-from ensemble_decoding import DecodingError, TokenEnsemble, token_mixture
+from ensemble_decoding import DecodingError, TokenEnsemble, aligned_mixture
 from ensemble_decoding.context import DecodingContext
 from ensemble_decoding.text import TextEncoder
 from ensemble_decoding.token_ensemble_run import TokenEnsembleRun
@@ -84,7 +84,7 @@ STAGES = [
     (TextEncoder, "encode", 2),
     (TokenEnsembleRun, "_ending", 4),
     (DecodingContext, "append", 8),
-    (token_mixture.UnionMixture, "mix", 3),
+    (aligned_mixture.UnionMixture, "mix", 3),
 ]
 
 
