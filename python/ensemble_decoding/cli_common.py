@@ -26,8 +26,11 @@ _GENERATION = (
 )
 
 
-def add_decoder(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    """A command that decodes, with the flags for its members and its prompt."""
+def add_decoder(
+    commands: Any, name: str, summary: str, order: str = "once for each member"
+) -> argparse.ArgumentParser:
+    """A command that decodes, with the flags for its members and its prompt; `order` says which
+    models are to be given."""
     command: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
@@ -38,11 +41,24 @@ def add_decoder(commands: Any, name: str, summary: str) -> argparse.ArgumentPars
         "--model",
         action="append",
         required=True,
-        help="hub id, folder, GGUF file, or the name of a demo model; once for each member",
+        help=f"hub id, folder, GGUF file, or the name of a demo model; {order}",
     )
     add("--prompt", help="the prompt as text")
     add("--messages", type=Path, metavar="FILE", help="a JSON list of {role, content} objects")
     return command
+
+
+def add_weights(command: argparse.ArgumentParser) -> None:
+    """The flag for the members' weights in a mixture."""
+    command.add_argument(
+        "--weight",
+        dest="weights",
+        type=float,
+        action="append",
+        metavar="W",
+        help="once for each model (all equal)",
+        default=argparse.SUPPRESS,
+    )
 
 
 def add_run(command: argparse.ArgumentParser) -> None:

@@ -7,7 +7,14 @@ import argparse
 from functools import partial
 from typing import Any
 
-from .cli_common import add_decoder, add_run, check_devices, checked_request, load_member
+from .cli_common import (
+    add_decoder,
+    add_run,
+    add_weights,
+    check_devices,
+    checked_request,
+    load_member,
+)
 from .cli_output import print_run
 
 _METHODS = {
@@ -23,14 +30,7 @@ def add_commands(commands: Any) -> None:
         add = partial(command.add_argument, default=argparse.SUPPRESS)
         if alignment == "top_k":
             add("--k", type=int, metavar="K", help="likeliest tokens of each model (10)")
-        add(
-            "--weight",
-            dest="weights",
-            type=float,
-            action="append",
-            metavar="W",
-            help="once for each model (all equal)",
-        )
+        add_weights(command)
         add("--mean", help="arithmetic (the default), or geometric")
         add(
             "--threshold",
