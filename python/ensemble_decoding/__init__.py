@@ -4,15 +4,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cosd import CoSD
     from .member import Member
     from .safe import SAFE
     from .specem import SpecEM
     from .token_ensemble import TokenEnsemble
     from .trace import DecodingError, EnsembleOutput, Trace
+    from .tree import Tree, fit_tree
 
-__all__ = ["SAFE", "DecodingError", "EnsembleOutput", "Member", "SpecEM", "TokenEnsemble", "Trace"]
+__all__ = [
+    "SAFE",
+    "CoSD",
+    "DecodingError",
+    "EnsembleOutput",
+    "Member",
+    "SpecEM",
+    "TokenEnsemble",
+    "Trace",
+    "Tree",
+    "fit_tree",
+]
 
 _MODULES = {
+    "CoSD": "cosd",
     "DecodingError": "trace",
     "EnsembleOutput": "trace",
     "Member": "member",
@@ -20,6 +34,8 @@ _MODULES = {
     "SpecEM": "specem",
     "TokenEnsemble": "token_ensemble",
     "Trace": "trace",
+    "Tree": "tree",
+    "fit_tree": "tree",
 }
 
 

@@ -110,6 +110,32 @@ class DecodingContext:
         stop inside a character."""
         return write_draft(self, length, pending, whole_characters)
 
+    def redraft(
+        self,
+        draft: Draft,
+        count: int,
+        ids: Sequence[int],
+        length: int,
+        pending: bytes = b"",
+        *,
+        whole_characters: bool = True,
+    ) -> Draft:
+        """Another draft of `length` ids in all, which begins with the first `count` of one that was
+        just proposed and with `ids`; it takes its place."""
+        self.cache.crop(count - self.cache.staged)
+        begun = [*draft.ids[:count], *ids]
+        logits = self._feed(ids)
+        rows = [*draft.rows[: count + 1], *logits[:, : self.member.logits_size(logits)]]
+        self.usage.drafted_tokens += len(ids)
+        return write_draft(self, length, pending, whole_characters, begun, rows)
+
+    def restage(self, ids: Sequence[int], count: int) -> None:
+        """Makes `ids` the staged ones, of which the first `count` are."""
+        self.cache.crop(count - self.cache.staged)
+        if count < len(ids):
+            self._feed(ids[count:], logits_to_keep=1)
+            self.usage.drafted_tokens += len(ids) - count
+
     def accept(self, draft: Draft, count: int, ids: Sequence[int], *, last: bool = False) -> None:
         """Commits the first `count` ids of a draft just proposed, and `ids` behind them, which are
         fed in one pass; with `last`, behind which nothing follows, they are not fed any more."""
@@ -190,13 +216,14 @@ class DecodingContext:
         self.ids += ids
         self._position = Position(length, logits[0], statistics.logsumexp[0])
 
-    def read(self, ids: Sequence[int]) -> tuple[Tensor, RowStatistics]:
+    def read(self, ids: Sequence[int], temperature: float = 1.0) -> tuple[Tensor, RowStatistics]:
         """As `append`, for a text that others write: the logits `[T, n]` after each of the ids,
-        and their statistics."""
+        and their statistics at a temperature."""
         length, count = len(self.ids), len(ids)
         logits = self._feed(ids)
         self.usage.verified_tokens += count
-        statistics = self.statistics(logits, [*ids[1:], 0], range(length, length + count))
+        places = range(length, length + count)
+        statistics = self.statistics(logits, [*ids[1:], 0], places, temperature)
         self.cache.commit()
         self.ids += ids
         self._position = Position(length + count, logits[-1], statistics.logsumexp[-1])
@@ -283,15 +310,19 @@ class DecodingContext:
         return logits
 
     def statistics(
-        self, logits: Tensor, targets: Sequence[int], positions: Sequence[int]
+        self,
+        logits: Tensor,
+        targets: Sequence[int],
+        positions: Sequence[int],
+        temperature: float = 1.0,
     ) -> RowStatistics:
-        """What `token_statistics` says of `logits [R, V]` and a target for each row. A row without
-        a distribution (NaN, or nothing but -inf) is an error here, before anything is chosen from
-        it; `positions` say where."""
+        """What `token_statistics` says of `logits [R, V]`, over `temperature`, and a target for
+        each row. A row without a distribution (NaN, or nothing but -inf) is an error here, before
+        anything is chosen from it; `positions` say where."""
         start = time.perf_counter()
         size = self.member.logits_size(logits)
         ids = torch.tensor(list(targets), device=logits.device)
-        found = token_statistics(logits, ids, vocab_size=size)
+        found = token_statistics(logits, ids, vocab_size=size, temperature=temperature)
         # In float64, which holds every id.
         fields = torch.stack([field.double() for field in found]).tolist()
         self._clock.add("token_statistics", time.perf_counter() - start)
@@ -302,8 +333,8 @@ class DecodingContext:
         return statistics
 
     def _feed(self, ids: Sequence[int], *, logits_to_keep: int = 0) -> Tensor:
-        """One pass over `ids` behind the committed ones, as one segment."""
-        length, count, device = len(self.ids), len(ids), self.member.device
+        """One pass over `ids` behind the committed and staged ones, as one segment."""
+        length, count, device = self.cache.length, len(ids), self.member.device
         return self._forward(
             torch.tensor([list(ids)], device=device),
             position_ids=torch.arange(length, length + count, device=device)[None],

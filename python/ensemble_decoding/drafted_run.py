@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import torch
 
 from .drafts import Draft
 from .generation import DecodingRun
@@ -14,6 +17,15 @@ from .reader import Opinion, Reader
 from .text import Encoding
 from .token_mixture import Token
 from .trace import EnsembleOutput, Trace
+
+
+class DraftedToken(NamedTuple):
+    """One token of a draft: which of its tokens, what it is, the drafter's probability of it (1
+    where nobody asks)."""
+
+    number: int
+    token: Token
+    probability: float
 
 
 class Replacement(NamedTuple):
@@ -38,7 +50,8 @@ class DraftedRun(DecodingRun):
     """What methods have in common that draft with one member.
 
     `reading` are the places of the members that read. Their contexts follow the text: behind a
-    commit each holds the ids of its encoding of the response as far as they have been read.
+    commit each holds the ids of its encoding of the response as far as they have been read. What
+    they say is over their `temperatures`.
     """
 
     def __init__(
@@ -48,13 +61,18 @@ class DraftedRun(DecodingRun):
         trace: Trace,
         options: GenerationOptions,
         reading: Sequence[int],
+        temperatures: Sequence[float] | None = None,
     ) -> None:
         super().__init__(members, prompts, trace, options)
         drafter = self.contexts[0]
-        self.readers = {j: Reader(self.contexts[j], drafter) for j in range(1, len(members))}
+        self.temperatures = list(temperatures or [1.0] * len(members))
+        self.readers = {
+            j: Reader(self.contexts[j], drafter, self.temperatures[j])
+            for j in range(1, len(members))
+        }
         self.reading = list(reading)
         # A draft that others encode must be text.
-        self._whole_characters = not all(self.readers[j].shares_ids for j in reading)
+        self._whole_characters = not all(self.readers[j].shares_ids for j in self._asked())
         self._response: list[Encoding] = [Encoding([], [], []) for _ in members]
         self._ended = False
         self.encodings: dict[int, Encoding] = {}
@@ -68,21 +86,49 @@ class DraftedRun(DecodingRun):
             output.token_ids[j] = [*self._response[j].ids, *end]
         return output
 
+    def _asked(self) -> Sequence[int]:
+        """The places of the members that read, now or later in the run."""
+        return self.reading
+
     def _prefill(self) -> None:
         self._each(lambda j: self.contexts[j].prefill(self._prompts[j]), [0, *self.reading])
         self._streamer.start(self._prompts[0])
 
     def _propose(self, length: int) -> Draft:
+        self.encodings = {}
         return self.contexts[0].propose(
             min(length, self.remaining), self.pending, whole_characters=self._whole_characters
         )
+
+    def _drafted(
+        self, draft: Draft, temperature: float = 1.0, *, asked: bool = True
+    ) -> list[DraftedToken]:
+        """The tokens of a draft, with the probabilities that the drafter gives them, over
+        `temperature`, for end-of-text that of all its ids together."""
+        context, count = self.contexts[0], len(draft.ids)
+        member, table = context.member, context.member.table
+        probabilities = [1.0] * count
+        if asked:
+            rows, before = torch.stack(list(draft.rows[:count])), len(context.ids) - 1
+            places = range(before, before + count)
+            statistics = context.statistics(rows, draft.ids, places, temperature)
+            probabilities = [math.exp(value) for value in statistics.logprob]
+            if draft.ended and len(member.end_of_text_ids) > 1:
+                ends = rows[-1][list(member.end_of_text_ids)].float() / temperature
+                probabilities[-1] = math.exp(float(ends.logsumexp(0)) - statistics.logsumexp[-1])
+        tokens = []
+        for number, (token, probability) in enumerate(zip(draft.ids, probabilities, strict=True)):
+            ended = member.is_end_of_text(token)
+            data = b"" if ended else table.spell((token,))
+            tokens.append(DraftedToken(number, Token(data, ended, token), probability))
+        return tokens
 
     def _read(self, draft: Draft, reading: Sequence[int]) -> dict[int, dict[int, Opinion]] | None:
         """What each reader says of a draft, by the place in the response; None where one has no
         room for it. `self.encodings` holds how each wrote it."""
         data = self.data + draft.data
         written = [*self.contexts[0].response_ids, *draft.ids]
-        self.encodings = {j: self.readers[j].encode(data, written) for j in reading}
+        self.encodings |= {j: self.readers[j].encode(data, written) for j in reading}
         if self._is_full({j: self._unread(j, self.encodings[j]) for j in reading}):
             return None
         start = len(self.data)
@@ -99,6 +145,14 @@ class DraftedRun(DecodingRun):
         for j, encoding in self.encodings.items():
             ids[j] = encoding.ids[bisect_right(encoding.ends, len(self.data)) :]
         return ids
+
+    def _same(self, j: int, own: int | None, token: Token) -> bool:
+        """Whether member j's id stands for the same as a token."""
+        if own is None:
+            return False
+        member = self.contexts[j].member
+        ended = member.is_end_of_text(own)
+        return ended == token.ended and (ended or member.table.spell((own,)) == token.data)
 
     def _written(self, token: Token) -> Replacement | None:
         """How the drafter writes a token that was chosen; None if it cannot."""

@@ -30,16 +30,28 @@ class Draft(NamedTuple):
 
 
 def write_draft(
-    context: DecodingContext, length: int, pending: bytes, whole_characters: bool = True
+    context: DecodingContext,
+    length: int,
+    pending: bytes,
+    whole_characters: bool = True,
+    begun: Sequence[int] = (),
+    rows: Sequence[Tensor] = (),
 ) -> Draft:
     """Writes up to `length` tokens after the committed ones, fewer where the text ends, and up to
     three more to complete a character, of which the committed text may hold the first bytes
-    (`pending`). The keys and values of all of them but the last one stay staged."""
-    member, rows, ids = context.member, [context.next_logits], list[int]()
+    (`pending`). The keys and values of all of them but the last one stay staged.
+
+    `begun` are ids that the draft begins with, which are staged already and count for its length;
+    `rows` then has the logits for each and behind the last.
+    """
+    member, ids, rows = context.member, list(begun), list(rows or [context.next_logits])
     most = length + _COMPLETION_TOKENS if whole_characters else length
     if context.room is not None:
         length, most = min(length, context.room), min(most, context.room)
-    data, complete = b"", 0
+    data = member.table.spell(ids)
+    complete = len(ids) if complete_prefix(pending + data) == len(pending + data) else 0
+    if ids and len(ids) >= length:
+        return Draft(ids, data, False, rows)
     while True:
         token = _choose(context, rows[-1], ids)
         ids.append(token)

@@ -50,10 +50,14 @@ class Reader:
         context: the reader's, with nothing but the prompt in it.
         writer: the context of the member that writes. With an equal token table its ids are taken
             as they are; else the reader's tokenizer encodes the text.
+        temperature: over which its logits are taken.
     """
 
-    def __init__(self, context: DecodingContext, writer: DecodingContext) -> None:
+    def __init__(
+        self, context: DecodingContext, writer: DecodingContext, temperature: float = 1.0
+    ) -> None:
         self.context = context
+        self._temperature = temperature
         table = context.member.table
         self.shares_ids = table.fingerprint == writer.member.table.fingerprint
         self._follower = None if self.shares_ids else TextFollower(context.member.encoder, table)
@@ -113,14 +117,15 @@ class Reader:
     def _read_from(self, first: int, ids: Sequence[int]) -> None:
         context, known = self.context, (self._rows or {}).get(first)
         context.cut(first)
-        logits, statistics = context.read(ids[first:])
+        logits, statistics = context.read(ids[first:], self._temperature)
         self._rows = {} if known is None else {first: known}
         rows = zip(statistics.argmax, statistics.logsumexp, statistics.entropy, strict=True)
         for i, (best, logsumexp, entropy) in enumerate(rows):
             self._rows[first + i + 1] = _Row(logits[i], int(best), logsumexp, entropy)
 
     def _row_of(self, logits: Tensor) -> _Row:
-        statistics = self.context.statistics(logits[None], [0], [len(self.context.ids) - 1])
+        place = len(self.context.ids) - 1
+        statistics = self.context.statistics(logits[None], [0], [place], self._temperature)
         best, logsumexp, entropy = (
             getattr(statistics, name)[0] for name in ("argmax", "logsumexp", "entropy")
         )
@@ -158,10 +163,11 @@ class Reader:
     def _probability(self, row: _Row, token: int) -> float:
         member = self.context.member
         if member.is_end_of_text(token) and len(member.end_of_text_ids) > 1:
-            logit = float(row.logits[list(member.end_of_text_ids)].float().logsumexp(0))
+            ends = row.logits[list(member.end_of_text_ids)].float()
+            scaled = float((ends / self._temperature).logsumexp(0))
         else:
-            logit = float(row.logits[token])
-        return math.exp(min(0.0, logit - row.logsumexp))
+            scaled = float(row.logits[token]) / self._temperature
+        return math.exp(min(0.0, scaled - row.logsumexp))
 
 
 def _shared(first: Sequence[int], second: Sequence[int]) -> int:

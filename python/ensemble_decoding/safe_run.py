@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
-from .drafted_run import DraftedRun, Replacement
+from .drafted_run import DraftedRun, DraftedToken, Replacement
 from .drafts import Draft
 from .member import Member
 from .options import GenerationOptions
@@ -28,13 +26,8 @@ UNWRITTEN = "ensembled, but the drafter cannot write the choice"
 
 _SURE_ABOVE = 0.5
 
-
-class _Place(NamedTuple):
-    """One token of a draft: which of its tokens, what it is, the drafter's probability."""
-
-    number: int
-    token: Token
-    probability: float
+# Of the readers, in the order of their places.
+Opinions = Sequence[Opinion | None]
 
 
 class SafeRun(DraftedRun):
@@ -96,7 +89,7 @@ class SafeRun(DraftedRun):
     ) -> tuple[list[TokenDecision], int, Replacement | None]:
         """What of a draft is kept: how many tokens, and what replaces the next one."""
         place, decisions = len(self.data), list[TokenDecision]()
-        for at in self._places(draft):
+        for at in self._drafted(draft, asked=self._vote is not None):
             token = at.token
             decision = TokenDecision(token.data, token.ended, token.data, token.ended, DRAFTED)
             decisions.append(decision)
@@ -109,26 +102,7 @@ class SafeRun(DraftedRun):
                 return decisions, at.number, replacement
         return decisions, len(draft.ids), None
 
-    def _places(self, draft: Draft) -> list[_Place]:
-        context, count = self.contexts[0], len(draft.ids)
-        member, table = context.member, context.member.table
-        probabilities = [1.0] * count
-        if self._vote is not None:
-            rows = torch.stack(list(draft.rows[:count]))
-            before = len(context.ids) - 1
-            statistics = context.statistics(rows, draft.ids, range(before, before + count))
-            probabilities = [math.exp(value) for value in statistics.logprob]
-            if draft.ended and len(member.end_of_text_ids) > 1:
-                ends = rows[-1][list(member.end_of_text_ids)].float().logsumexp(0)
-                probabilities[-1] = math.exp(float(ends) - statistics.logsumexp[-1])
-        places = []
-        for index, (token, probability) in enumerate(zip(draft.ids, probabilities, strict=True)):
-            ended = member.is_end_of_text(token)
-            data = b"" if ended else table.spell((token,))
-            places.append(_Place(index, Token(data, ended, token), probability))
-        return places
-
-    def _keeps(self, decision: TokenDecision, at: _Place, here: Sequence[Opinion | None]) -> bool:
+    def _keeps(self, decision: TokenDecision, at: DraftedToken, here: Opinions) -> bool:
         """Whether a token is kept without an ensemble; notes in the decision why."""
         own = [None if opinion is None else opinion.probability for opinion in here]
         decision.probabilities = [at.probability, *[None] * (len(self.contexts) - 1)]
@@ -164,16 +138,12 @@ class SafeRun(DraftedRun):
             return member.is_end_of_text(opinion.own)
         return self._same(j, opinion.own, Token(member.table.spell((opinion.best,)), False))
 
-    def _same(self, j: int, own: int | None, token: Token) -> bool:
-        """Whether member j's id stands for the same as a token."""
-        if own is None:
-            return False
-        member = self.contexts[j].member
-        ended = member.is_end_of_text(own)
-        return ended == token.ended and (ended or member.table.spell((own,)) == token.data)
-
     def _ensemble(
-        self, decision: TokenDecision, draft: Draft, at: _Place, here: Sequence[Opinion | None]
+        self,
+        decision: TokenDecision,
+        draft: Draft,
+        at: DraftedToken,
+        here: Opinions,
     ) -> Replacement | None:
         """Mixes the distributions at a token; what replaces it, or None to keep it."""
         assert self._vote is not None
@@ -200,7 +170,7 @@ class SafeRun(DraftedRun):
         decision.chosen, decision.chosen_end = chosen.data, chosen.ended
         return replacement
 
-    def _votes(self, draft: Draft, index: int, here: Sequence[Opinion | None]) -> list[Tensor]:
+    def _votes(self, draft: Draft, index: int, here: Opinions) -> list[Tensor]:
         """What each member votes with at a token of the draft."""
         drafter, options = self.contexts[0], self.options
         ids = [*drafter.ids, *draft.ids[:index]]

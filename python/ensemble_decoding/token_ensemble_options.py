@@ -31,7 +31,7 @@ def check_method(
     check_mixture(members=members, k=k, weights=weights, combine=combine)
     one_of("mean", mean, MEANS)
     if threshold is not None:
-        _number("threshold", threshold)
+        check_number("threshold", threshold)
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must be from 0 to 1, got {threshold}")
     if combine is not None and mean != "arithmetic":
@@ -58,7 +58,7 @@ def _check_weights(weights: Any, members: int) -> None:
             f"weights must have an entry for each of the {members} members, got {len(weights)}"
         )
     for index, weight in enumerate(weights):
-        _number(f"weights[{index}]", weight)
+        check_number(f"weights[{index}]", weight)
     shown = list(weights)
     if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
         raise ValueError(f"weights must be finite, not negative and not all zero, got {shown}")
@@ -70,6 +70,7 @@ def one_of(name: str, value: Any, allowed: Sequence[str | None]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
 
 
-def _number(name: str, value: Any) -> None:
+def check_number(name: str, value: Any) -> None:
+    """Checks that an option is a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")

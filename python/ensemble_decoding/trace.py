@@ -101,6 +101,10 @@ class TokenDecision:
     `mean` their mean. Where the mixture was made, `mixture` are the probabilities of the drafted
     and the chosen token in it. `same_bytes` says of a token kept without a mixture whether every
     verifier's own token there has its bytes: if not, a mixture might have chosen another.
+
+    In CoSD `probabilities[j]` is, of the first member, that of the drafted token, of another that
+    of its likeliest token there, whose bytes are `alternatives[j]` (None: not asked, or none of its
+    tokens begins there), and `decided_by` the assistant whose token was taken.
     """
 
     drafted: bytes
@@ -112,6 +116,8 @@ class TokenDecision:
     mean: float | None = None
     mixture: list[float] = field(default_factory=list)
     same_bytes: bool | None = None
+    alternatives: list[bytes | None] = field(default_factory=list)
+    decided_by: int | None = None
 
 
 @dataclass
