@@ -98,6 +98,9 @@ class Reader:
             first -= 1
         if first < len(ids):
             self._read_from(first, ids)
+        # What stands before is never asked for again, and its logits take memory.
+        oldest = min(first, prompt + bisect_right(encoding.ends, start))
+        self._rows = {place: row for place, row in self._rows.items() if place >= oldest}
         places = encoding.ends[bisect_left(encoding.ends, start) :]
         if places[-1:] == [length] and not ended:
             places.pop()
@@ -115,13 +118,13 @@ class Reader:
         return context.next_logits
 
     def _read_from(self, first: int, ids: Sequence[int]) -> None:
-        context, known = self.context, (self._rows or {}).get(first)
+        context, rows = self.context, self._rows or {}
         context.cut(first)
         logits, statistics = context.read(ids[first:], self._temperature)
-        self._rows = {} if known is None else {first: known}
-        rows = zip(statistics.argmax, statistics.logsumexp, statistics.entropy, strict=True)
-        for i, (best, logsumexp, entropy) in enumerate(rows):
-            self._rows[first + i + 1] = _Row(logits[i], int(best), logsumexp, entropy)
+        read = zip(statistics.argmax, statistics.logsumexp, statistics.entropy, strict=True)
+        for i, (best, logsumexp, entropy) in enumerate(read, 1):
+            rows[first + i] = _Row(logits[i - 1], int(best), logsumexp, entropy)
+        self._rows = rows
 
     def _row_of(self, logits: Tensor) -> _Row:
         place = len(self.context.ids) - 1
