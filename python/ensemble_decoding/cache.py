@@ -94,6 +94,13 @@ class SegmentCache(Cache):
         """Drops the staged tail."""
         self._set_length(self.committed)
 
+    def keep_staged(self, count: int) -> None:
+        """Drops all staged slots but the first `count`."""
+        if not 0 <= count <= self.staged:
+            raise ValueError(f"count must be from 0 to {self.staged}, got {count}")
+        for layer in self._segment_layers:
+            layer.length = self.committed + count
+
     def truncate(self, length: int) -> None:
         """Drops the staged tail and all committed slots from `length` on."""
         if not 0 <= length <= self.committed:

@@ -122,7 +122,7 @@ class DecodingContext:
     ) -> Draft:
         """Another draft of `length` ids in all, which begins with the first `count` of one that was
         just proposed and with `ids`; it takes its place."""
-        self.cache.crop(count - self.cache.staged)
+        self.cache.keep_staged(count)
         begun = [*draft.ids[:count], *ids]
         logits = self._feed(ids)
         rows = [*draft.rows[: count + 1], *logits[:, : self.member.logits_size(logits)]]
@@ -131,7 +131,7 @@ class DecodingContext:
 
     def restage(self, ids: Sequence[int], count: int) -> None:
         """Makes `ids` the staged ones, of which the first `count` are."""
-        self.cache.crop(count - self.cache.staged)
+        self.cache.keep_staged(count)
         if count < len(ids):
             self._feed(ids[count:], logits_to_keep=1)
             self.usage.drafted_tokens += len(ids) - count
