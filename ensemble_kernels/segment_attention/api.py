@@ -154,9 +154,9 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, segment_offsets: T
     key_heads, slots = key.shape[1:3]
     _checks.shape("key", key, (batch, key_heads, slots, size))
     _checks.shape("value", value, key.shape)
-    if size < 1 or key_heads < 1 or heads % key_heads:
+    if size < 1 or key_heads < 1 or heads < 1 or heads % key_heads:
         raise ValueError(
-            f"query must have a multiple of the heads of key and D at least 1, "
+            f"query must have a multiple of the heads of key, not 0, and D at least 1, "
             f"got {list(query.shape)} and {list(key.shape)}"
         )
     if slots < rows:

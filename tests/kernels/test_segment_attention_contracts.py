@@ -75,6 +75,7 @@ BAD = {
         r"value must have shape \[1, 2, 7, 8\]",
     ),
     "heads": (ValueError, {"query": QUERY[:, :3]}, r"multiple of the heads.*\[1, 3, 4, 8\]"),
+    "no heads": (ValueError, {"query": QUERY[:, :0]}, r"multiple of the heads.*\[1, 0, 4, 8\]"),
     "slots": (
         ValueError,
         {"key": KEY[:, :, :3], "value": VALUE[:, :, :3]},
