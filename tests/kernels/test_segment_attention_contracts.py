@@ -45,6 +45,14 @@ def test_a_row_that_sees_nothing_is_zero(hidden, dtype):
     assert lse[0, :, 2:].isfinite().all()
 
 
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_a_window_of_any_size(backend):
+    arguments = pack([2, 3], 4)
+    expected = segment_attention(*arguments, backend=backend)
+    for window in (9, 2**31, 2**63, 2**200):
+        assert torch.equal(segment_attention(*arguments, window=window, backend=backend), expected)
+
+
 # How it is done
 
 
@@ -100,6 +108,12 @@ BAD = {
     "window": (ValueError, {"window": 0}, "window must be at least 1, got 0"),
     "window float": (TypeError, {"window": 2.0}, "window must be an int or None, got float"),
     "softcap": (ValueError, {"softcap": 0.0}, "softcap must be positive and finite, got 0.0"),
+    "softcap tiny": (ValueError, {"softcap": 1e-40}, "softcap must be from 1e-37 to 1e.37, got 1e-40"),
+    "softcap huge": (ValueError, {"softcap": 1e300}, "softcap must be from 1e-37 to .* got 1e.300"),
+    "softcap str": (TypeError, {"softcap": "5"}, "softcap must be a float, got str"),
+    "scale": (ValueError, {"scale": NAN}, "scale must be finite, got nan"),
+    "scale infinite": (ValueError, {"scale": -math.inf}, "scale must be finite, got -inf"),
+    "scale str": (TypeError, {"scale": "1"}, "scale must be a float, got str"),
     "backend": (ValueError, {"backend": "cudnn"}, "backend must be None or one of"),
 }
 

@@ -241,6 +241,10 @@ BAD = {
     "vocab low": (ValueError, {"vocab_size": 0}, "vocab_size must be from 1 to V = 9, got 0"),
     "vocab float": (TypeError, {"vocab_size": 9.0}, "vocab_size must be an int or None, got float"),
     "temperature": (ValueError, {"temperature": 0.0}, "temperature must be positive .*, got 0.0"),
+    "temperature nan": (ValueError, {"temperature": NAN}, "temperature must be positive .*, got nan"),
+    "temperature tiny": (ValueError, {"temperature": 1e-40}, "from 1e-37 to .*, got 1e-40"),
+    "temperature huge": (ValueError, {"temperature": 1e300}, "from 1e-37 to .*, got 1e.300"),
+    "temperature str": (TypeError, {"temperature": "1"}, "temperature must be a float, got str"),
     "backend": (ValueError, {"backend": "gpu"}, "backend must be None or one of .*, got 'gpu'"),
 }
 
