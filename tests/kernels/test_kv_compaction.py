@@ -137,12 +137,34 @@ def test_nan_is_moved_bit_by_bit():
     assert cache.view(torch.int32)[:, 0].tolist() == [0x7F800123, -1, -1]
 
 
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_a_backward_pass_through_moved_slots_is_refused(backend):
+    leaf = numbered(6, 3).requires_grad_()
+    cache = leaf * 1
+    squares = (cache * cache).sum()
+    compact_kv_(cache, torch.tensor([3]), 0, backend=backend)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squares.backward()
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        cache = numbered(6, 3)
+        compact_kv_(cache, torch.tensor([3]), 0)
+    assert cache[0].tolist() == [9, 10, 11]
+
+
 # Bad input
 
 CACHE = numbered(2, 3, 2, 8, 4)
 BAD = {
     "cache list": (TypeError, {"cache": [1]}, "cache must be a Tensor, got list"),
     "cache 1d": (ValueError, {"cache": CACHE[0, 0, 0, 0]}, "cache must have at least 2 dimensions"),
+    "cache expanded": (
+        ValueError,
+        {"cache": CACHE[:1].expand(2, -1, -1, -1, -1)},
+        "cache must not be expanded, .* got .*strides",
+    ),
     "keep list": (TypeError, {"keep": [1]}, "keep must be a Tensor, got list"),
     "keep int32": (
         TypeError,
@@ -171,6 +193,8 @@ BAD = {
         r"destination_start must have shape \[\], got \[1\]",
     ),
     "start negative": (ValueError, {"destination_start": -1}, "must not be negative, got -1"),
+    "start behind": (ValueError, {"destination_start": 9}, "at most S = 8, got 9"),
+    "start huge": (ValueError, {"destination_start": 2**70}, "at most S = 8, got 118"),
     "slot high": (ValueError, {"keep": torch.tensor([3, 8])}, r"keep\[1\] .* 0 to 7, got 8"),
     "slot low": (ValueError, {"keep": torch.tensor([-1])}, r"keep\[0\] .* 0 to 7, got -1"),
     "repeated": (ValueError, {"keep": torch.tensor([3, 3])}, "ascend strictly, got 3 before 3"),
