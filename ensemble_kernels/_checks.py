@@ -18,6 +18,9 @@ FLOAT_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 def tensor(name: str, value: Any, *, ndim: int | Sequence[int] | None = None) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a Tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_nested:
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise TypeError(f"{name} must be a strided Tensor, got a {kind} one")
     if ndim is None:
         return
     allowed = (ndim,) if isinstance(ndim, int) else tuple(ndim)

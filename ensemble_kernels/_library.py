@@ -54,7 +54,7 @@ def _note_write(
     """Autograd then refuses a backward pass through what `compact_kv_` has overwritten."""
     torch.autograd.graph.increment_version(cache)
     with torch._C._AutoDispatchBelowADInplaceOrView():
-        operator("compact_kv_").redispatch(
+        torch.ops.ensemble_kernels.compact_kv_.default.redispatch(
             keys & torch._C._after_ADInplaceOrView_keyset, cache, keep, destination_start
         )
 

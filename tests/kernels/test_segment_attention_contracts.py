@@ -78,12 +78,11 @@ def test_a_row_that_sees_nothing_is_zero(hidden, dtype):
     assert lse[0, :, 2:].isfinite().all()
 
 
-@pytest.mark.parametrize("backend", [None, "reference"])
-def test_a_window_of_any_size(backend):
+def test_a_window_of_any_size():
     arguments = pack([2, 3], 4)
-    expected = segment_attention(*arguments, backend=backend)
+    expected = segment_attention(*arguments)
     for window in (9, 2**31, 2**63, 2**200):
-        assert torch.equal(segment_attention(*arguments, window=window, backend=backend), expected)
+        assert torch.equal(segment_attention(*arguments, window=window), expected)
 
 
 # How it is done
@@ -141,8 +140,8 @@ BAD = {
     "window": (ValueError, {"window": 0}, "window must be at least 1, got 0"),
     "window float": (TypeError, {"window": 2.0}, "window must be an int or None, got float"),
     "softcap": (ValueError, {"softcap": 0.0}, "softcap must be positive and finite, got 0.0"),
-    "softcap tiny": (ValueError, {"softcap": 1e-40}, "softcap must be from 1e-37 to 1e.37, got 1e-40"),
-    "softcap huge": (ValueError, {"softcap": 1e300}, "softcap must be from 1e-37 to .* got 1e.300"),
+    "softcap tiny": (ValueError, {"softcap": 1e-40}, "from 1e-37 to 1e.37, got 1e-40"),
+    "softcap huge": (ValueError, {"softcap": 1e300}, "from 1e-37 to 1e.37, got 1e.300"),
     "softcap str": (TypeError, {"softcap": "5"}, "softcap must be a float, got str"),
     "scale": (ValueError, {"scale": NAN}, "scale must be finite, got nan"),
     "scale infinite": (ValueError, {"scale": -math.inf}, "scale must be finite, got -inf"),
