@@ -137,12 +137,11 @@ def test_nan_is_moved_bit_by_bit():
     assert cache.view(torch.int32)[:, 0].tolist() == [0x7F800123, -1, -1]
 
 
-@pytest.mark.parametrize("backend", [None, "reference"])
-def test_a_backward_pass_through_moved_slots_is_refused(backend):
+def test_a_backward_pass_through_moved_slots_is_refused():
     leaf = numbered(6, 3).requires_grad_()
     cache = leaf * 1
     squares = (cache * cache).sum()
-    compact_kv_(cache, torch.tensor([3]), 0, backend=backend)
+    compact_kv_(cache, torch.tensor([3]), 0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         squares.backward()
 
@@ -154,11 +153,28 @@ def test_inference_mode():
     assert cache[0].tolist() == [9, 10, 11]
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.uint32),
+        *(torch.uint64, torch.float16, torch.complex32, torch.complex64, torch.complex128),
+        *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2),
+    ],
+)
+def test_any_dtype(dtype):
+    size = dtype.itemsize
+    cache = (torch.arange(12 * size, dtype=torch.uint8) % 2).view(6, 2 * size)
+    expected = moved(cache, [3, 5], 1)
+    compact_kv_(cache.view(dtype), torch.tensor([3, 5]), 1)
+    assert torch.equal(cache, expected)
+
+
 # Bad input
 
 CACHE = numbered(2, 3, 2, 8, 4)
 BAD = {
     "cache list": (TypeError, {"cache": [1]}, "cache must be a Tensor, got list"),
+    "cache sparse": (TypeError, {"cache": CACHE.to_sparse()}, "strided Tensor, got a sparse_coo"),
     "cache 1d": (ValueError, {"cache": CACHE[0, 0, 0, 0]}, "cache must have at least 2 dimensions"),
     "cache expanded": (
         ValueError,
