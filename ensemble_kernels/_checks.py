@@ -10,12 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# A divisor is in float32's range, and so are its inverse and its product with log2(e).
+_SMALLEST, _LARGEST = 1e-37, 1e37
 FLOAT_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def tensor(name: str, value: Any, *, ndim: int | Sequence[int] | None = None) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a Tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_nested:
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise TypeError(f"{name} must be a strided Tensor, got a {kind} one")
     if ndim is None:
         return
     allowed = (ndim,) if isinstance(ndim, int) else tuple(ndim)
@@ -47,9 +52,23 @@ def shape(name: str, value: Tensor, expected: Sequence[int]) -> None:
         raise ValueError(f"{name} must have shape {list(expected)}, got {list(value.shape)}")
 
 
-def positive(name: str, value: float) -> None:
-    if not value > 0 or value == float("inf"):
+def number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a float, got {type(value).__name__}")
+
+
+def finite(name: str, value: Any) -> None:
+    number(name, value)
+    if not -float("inf") < value < float("inf"):
+        raise ValueError(f"{name} must be finite, got {value}")
+
+
+def positive(name: str, value: Any) -> None:
+    number(name, value)
+    if not 0 < value < float("inf"):
         raise ValueError(f"{name} must be positive and finite, got {value}")
+    if not _SMALLEST <= value <= _LARGEST:
+        raise ValueError(f"{name} must be from {_SMALLEST} to {_LARGEST}, got {value}")
 
 
 def offsets_content(name: str, rows: Sequence[Sequence[int]], length: int) -> None:

@@ -19,15 +19,21 @@ int64_t element_size(const Tensor& tensor) {
     case ScalarType::Float8_e4m3fnuz:
     case ScalarType::Float8_e5m2:
     case ScalarType::Float8_e5m2fnuz:
+    case ScalarType::Float8_e8m0fnu:
+    case ScalarType::Float4_e2m1fn_x2:
       return 1;
     case ScalarType::Short:
+    case ScalarType::UInt16:
     case ScalarType::Half:
     case ScalarType::BFloat16:
       return 2;
     case ScalarType::Int:
+    case ScalarType::UInt32:
     case ScalarType::Float:
+    case ScalarType::ComplexHalf:
       return 4;
     case ScalarType::Long:
+    case ScalarType::UInt64:
     case ScalarType::Double:
     case ScalarType::ComplexFloat:
       return 8;

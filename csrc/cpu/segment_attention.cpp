@@ -110,6 +110,10 @@ std::tuple<Tensor, Tensor> segment_attention(Tensor query, Tensor key, Tensor va
   count_call("segment_attention");
   const int64_t batch = query.size(0), heads = query.size(1), rows = query.size(2);
   const int64_t key_heads = key.size(1), longest = key.size(2) - rows;
+  if (key_heads == 0 || heads < key_heads) {
+    throw std::invalid_argument("query must have a multiple of the heads of key, not 0, got " +
+                                std::to_string(heads) + " and " + std::to_string(key_heads));
+  }
   const AttentionCall call{states_of(query),    states_of(key),        states_of(value),
                            heads / key_heads,   query.size(3),         scale,
                            softcap.value_or(0), ++calls};

@@ -26,7 +26,8 @@ def compact_kv_(
     the destination range do not change. One call serves all layers that share a tensor.
 
     Args:
-        cache: `[..., S, D]`, any dtype, any leading dimensions and strides.
+        cache: `[..., S, D]`, any dtype, any leading dimensions and strides but those of an
+            expanded tensor, whose elements share memory.
         keep: `[n]` int64, strictly ascending, `keep[i] >= destination_start + i`; or `[B, n]` for
             caches `[..., B, H, S, D]` whose rows differ, each row padded at its end with -1.
         destination_start: an int or a 0-d int64 tensor; a `[B]` int64 tensor with `keep [B, n]`.
@@ -40,6 +41,11 @@ def compact_kv_(
     _checks.tensor("cache", cache)
     if cache.ndim < 2:
         raise ValueError(f"cache must have at least 2 dimensions, got {list(cache.shape)}")
+    if any(n > 1 and step == 0 for n, step in zip(cache.shape, cache.stride(), strict=True)):
+        raise ValueError(
+            "cache must not be expanded, since its elements then share memory, "
+            f"got {list(cache.shape)} with strides {list(cache.stride())}"
+        )
     _checks.tensor("keep", keep, ndim=(1, 2))
     _checks.dtype("keep", keep, (torch.int64,))
     _checks.same_device("keep", keep, "cache", cache)
@@ -48,6 +54,12 @@ def compact_kv_(
             f"destination_start must be an int or a Tensor, got {type(destination_start).__name__}"
         )
     if isinstance(destination_start, int):
+        if destination_start > cache.shape[-2]:
+            raise ValueError(
+                f"destination_start must be at most S = {cache.shape[-2]}, got {destination_start}"
+            )
+        if destination_start < 0:
+            raise ValueError(f"destination_start must not be negative, got {destination_start}")
         destination_start = torch.full(
             keep.shape[:-1], destination_start, dtype=torch.int64, device=keep.device
         )

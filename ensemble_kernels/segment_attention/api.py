@@ -12,6 +12,7 @@ from .._dispatch import select
 from .._library import operator
 
 _segment_attention = operator("segment_attention")
+_WIDEST = 1 << 62  # of windows: hides nothing of any tensor, and an int64 holds it
 
 
 @overload
@@ -80,7 +81,8 @@ def segment_attention(
         scale: factor on the scores before the softmax; None for `D ** -0.5`.
         window: a row sees the last `window` logical positions, its own included, as Hugging Face
             counts them: row t stands at `prefix_length + t - segment_offsets[s]`.
-        softcap: caps the scaled scores at `softcap * tanh(score / softcap)` (Gemma 2).
+        softcap: caps the scaled scores at `softcap * tanh(score / softcap)` (Gemma 2); from 1e-37
+            to 1e37.
         key_start: `[B]` int32, the first slot that may be seen: hides left padding.
         return_lse: whether to return the log-sum-exp of the scores as well.
         backend: None for the fastest available, or a name (see `ensemble_kernels.backends()`).
@@ -91,7 +93,7 @@ def segment_attention(
 
     Raises:
         TypeError: an argument of a wrong type or dtype.
-        ValueError: wrong shapes, devices, offsets or lengths.
+        ValueError: wrong shapes, devices, offsets or lengths, or numbers out of range.
     """
     _check_tensors(query, key, value, segment_offsets)
     batch, rows, slots = query.shape[0], query.shape[2], key.shape[2]
@@ -120,6 +122,8 @@ def segment_attention(
             raise TypeError(f"window must be an int or None, got {type(window).__name__}")
         if window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
+    if scale is not None:
+        _checks.finite("scale", scale)
     if softcap is not None:
         _checks.positive("softcap", softcap)
     out, lse = select("segment_attention", backend, _segment_attention)(
@@ -130,7 +134,7 @@ def segment_attention(
         prefix_length,
         key_start,
         scale=query.shape[-1] ** -0.5 if scale is None else scale,
-        window=window,
+        window=None if window is None else min(window, _WIDEST),
         softcap=softcap,
     )
     return (out, lse) if return_lse else out
@@ -154,9 +158,9 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, segment_offsets: T
     key_heads, slots = key.shape[1:3]
     _checks.shape("key", key, (batch, key_heads, slots, size))
     _checks.shape("value", value, key.shape)
-    if size < 1 or key_heads < 1 or heads % key_heads:
+    if size < 1 or key_heads < 1 or heads < 1 or heads % key_heads:
         raise ValueError(
-            f"query must have a multiple of the heads of key and D at least 1, "
+            f"query must have a multiple of the heads of key, not 0, and D at least 1, "
             f"got {list(query.shape)} and {list(key.shape)}"
         )
     if slots < rows:

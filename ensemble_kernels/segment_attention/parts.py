@@ -86,9 +86,14 @@ def masked_part(
     """All slots but the hidden ones, by two matrix products in the dtype of the inputs."""
     # Base 2 inside: PyTorch's exp takes a slow path for -inf and for results that underflow.
     factor = scale * _LOG2_E if softcap is None else scale / softcap
-    scores = torch.baddbmm(query.new_empty(()), query, key.mT, beta=0, alpha=factor)
+    # A factor that is 0 in float32 makes PyTorch's bfloat16 product leave its result unwritten.
+    tiny = abs(factor) < torch.finfo(torch.float32).tiny
+    alpha = 1.0 if tiny else factor
+    scores = torch.baddbmm(query.new_empty(()), query, key.mT, beta=0, alpha=alpha)
     if scores.dtype != torch.float64:
         scores = scores.float()
+    if tiny:
+        scores.mul_(factor)
     if softcap is not None:
         scores.tanh_().mul_(softcap * _LOG2_E)
     if hidden is not None:
@@ -119,16 +124,19 @@ def _product_without_hidden(weights: Tensor, value: Tensor, hidden: Hidden) -> T
     seen_by_all = slice(hidden.first, slots - hidden.mask.shape[1] + hidden.first)
     out = _product(weights[..., seen_by_all], value[:, seen_by_all])
     for span, mask in hidden.spans(slots):
-        finite = value[:, span].isfinite()
-        out += _product(weights[..., span], value[:, span].where(finite, 0))
+        near = value[:, span]
+        out += _product(weights[..., span], near.where(near.isfinite(), 0))
         seen = (~mask).to(weights.dtype).repeat(weights.shape[1] // rows, 1)
-        spoiled = torch.matmul(seen, (~finite).to(weights.dtype)) > 0
+        held = torch.cat([near == torch.inf, near == -torch.inf, near.isnan()], -1)
+        above, below, spoiled = (torch.matmul(seen, held.to(weights.dtype)) > 0).chunk(3, -1)
+        out += torch.where(above, torch.inf, 0.0) - torch.where(below, torch.inf, 0.0)
         out.masked_fill_(spoiled, torch.nan)
     return out
 
 
 def merge(first: Part, second: Part) -> Part:
     """The slots of both parts together. At most one of a row's two parts may be empty."""
-    share = torch.sigmoid(second.lse - first.lse)
-    out = torch.lerp(first.out.to(share.dtype), second.out.to(share.dtype), share)
+    # Both shares, since a difference of outs would turn an infinity into NaN.
+    distance = second.lse - first.lse
+    out = first.out * torch.sigmoid(-distance) + second.out * torch.sigmoid(distance)
     return Part(out, torch.logaddexp(first.lse, second.lse))

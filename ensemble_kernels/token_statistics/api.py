@@ -48,7 +48,7 @@ def token_statistics(
         logits: `[R, V]` float32, float64, float16 or bfloat16, any strides.
         token_ids: `[R]` int64: the token of each row whose log-probability is wanted.
         vocab_size: columns from here on are padding and count for nothing; None for V.
-        temperature: divides the logits.
+        temperature: divides the logits; from 1e-37 to 1e37.
         backend: None for the fastest available, or a name (see `ensemble_kernels.backends()`).
 
     Raises:

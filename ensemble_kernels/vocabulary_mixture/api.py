@@ -146,8 +146,7 @@ def sharpen_prefixes(
     _checks.dtype("columns", columns, (torch.int64,))
     _checks.same_device("columns", columns, "probabilities", probabilities)
     _checks.shape("columns", columns, (probabilities.shape[0], columns.shape[1]))
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-        raise TypeError(f"threshold must be a float, got {type(threshold).__name__}")
+    _checks.number("threshold", threshold)
     if not threshold >= 0:
         raise ValueError(f"threshold must not be negative, got {threshold}")
     prefix_end = alignment.maps(probabilities.device).prefix_end

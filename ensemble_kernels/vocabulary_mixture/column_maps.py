@@ -112,6 +112,8 @@ def score_columns(
     offsets: Tensor,
 ) -> Tensor:
     """`score_columns` of a model with a table of first sub-tokens, which errors call `name`."""
+    if not isinstance(first_subtokens, Mapping):
+        raise TypeError(f"{name} must map bytes to ids, got {type(first_subtokens).__name__}")
     for token in first_subtokens.keys() - set(tokens):
         raise ValueError(f"{name} must hold tokens of the union, got {token!r}")
     scores = own_columns(offsets).tolist()

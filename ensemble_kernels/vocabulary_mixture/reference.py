@@ -177,7 +177,9 @@ def _candidate_scores(columns: Tensor, scores: Tensor, score_columns: Tensor) ->
     one token get it less ln n each, so that together they weigh as much as the token."""
     sources = torch.where(columns >= 0, score_columns[columns.clamp(min=0)].long(), -1)
     taken = scores.gather(1, sources.clamp(min=0)).masked_fill(sources < 0, _NOTHING)
-    sharers = (sources[:, :, None] == sources[:, None, :]).sum(-1)
+    ordered = sources.sort(-1).values
+    sharers = torch.searchsorted(ordered, sources, right=True)
+    sharers -= torch.searchsorted(ordered, sources)
     return taken - sharers.to(taken.dtype).log()
 
 

@@ -137,12 +137,50 @@ def test_nan_is_moved_bit_by_bit():
     assert cache.view(torch.int32)[:, 0].tolist() == [0x7F800123, -1, -1]
 
 
+def test_a_backward_pass_through_moved_slots_is_refused():
+    leaf = numbered(6, 3).requires_grad_()
+    cache = leaf * 1
+    squares = (cache * cache).sum()
+    compact_kv_(cache, torch.tensor([3]), 0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squares.backward()
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        cache = numbered(6, 3)
+        compact_kv_(cache, torch.tensor([3]), 0)
+    assert cache[0].tolist() == [9, 10, 11]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.uint32),
+        *(torch.uint64, torch.float16, torch.complex32, torch.complex64, torch.complex128),
+        *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2),
+    ],
+)
+def test_any_dtype(dtype):
+    size = dtype.itemsize
+    cache = (torch.arange(12 * size, dtype=torch.uint8) % 2).view(6, 2 * size)
+    expected = moved(cache, [3, 5], 1)
+    compact_kv_(cache.view(dtype), torch.tensor([3, 5]), 1)
+    assert torch.equal(cache, expected)
+
+
 # Bad input
 
 CACHE = numbered(2, 3, 2, 8, 4)
 BAD = {
     "cache list": (TypeError, {"cache": [1]}, "cache must be a Tensor, got list"),
+    "cache sparse": (TypeError, {"cache": CACHE.to_sparse()}, "strided Tensor, got a sparse_coo"),
     "cache 1d": (ValueError, {"cache": CACHE[0, 0, 0, 0]}, "cache must have at least 2 dimensions"),
+    "cache expanded": (
+        ValueError,
+        {"cache": CACHE[:1].expand(2, -1, -1, -1, -1)},
+        "cache must not be expanded, .* got .*strides",
+    ),
     "keep list": (TypeError, {"keep": [1]}, "keep must be a Tensor, got list"),
     "keep int32": (
         TypeError,
@@ -171,6 +209,8 @@ BAD = {
         r"destination_start must have shape \[\], got \[1\]",
     ),
     "start negative": (ValueError, {"destination_start": -1}, "must not be negative, got -1"),
+    "start behind": (ValueError, {"destination_start": 9}, "at most S = 8, got 9"),
+    "start huge": (ValueError, {"destination_start": 2**70}, "at most S = 8, got 118"),
     "slot high": (ValueError, {"keep": torch.tensor([3, 8])}, r"keep\[1\] .* 0 to 7, got 8"),
     "slot low": (ValueError, {"keep": torch.tensor([-1])}, r"keep\[0\] .* 0 to 7, got -1"),
     "repeated": (ValueError, {"keep": torch.tensor([3, 3])}, "ascend strictly, got 3 before 3"),

@@ -25,6 +25,39 @@ def test_a_seen_nan_propagates(which, dtype):
         assert out[0, 2:].isnan().any(-1).any(0).nonzero()[:, 0].tolist() == list(rows)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("prefix", [3, 600])
+def test_a_seen_infinity_propagates(prefix, softcap, dtype):
+    """As weight · infinity does; beside a NaN of another segment as well."""
+    for other in (1.0, NAN):
+        query, key, value, offsets = pack([2, 2], prefix, 2, 1, dtype=dtype)
+        value[:] = 1
+        value[0, 0, prefix, 0], value[0, 0, prefix + 2, 1] = math.inf, -math.inf
+        value[0, 0, 1, 2] = math.inf
+        value[0, 0, prefix + 3, 3] = other
+        out = segment_attention(query, key, value, offsets, softcap=softcap)
+        expected = torch.ones_like(out)
+        expected[:, :, :2, 0], expected[:, :, 2:, 1] = math.inf, -math.inf
+        expected[..., 2] = math.inf
+        expected[:, :, 3, 3] = other
+        torch.testing.assert_close(out, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("scale", [0.0, 1e-300])
+def test_a_scale_of_nothing_weighs_alike(scale, softcap, dtype):
+    query, key, value, offsets = pack([9], 40, 2, 1, 64, dtype)
+    key = key.mT.contiguous().mT  # which takes the way of matrix products
+    for _ in range(3):
+        _, lse = segment_attention(
+            query, key, value, offsets, scale=scale, softcap=softcap, return_lse=True
+        )
+        expected = torch.arange(41.0, 50.0).log().expand(1, 2, 9)
+        torch.testing.assert_close(lse, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_padding_rows_and_empty_packs():
     query, key, value, _ = pack([6])
     for offsets, real in (([0, 2, 4], 4), ([0], 0), ([0, 0, 0], 0), ([0, 0, 6, 6], 6)):
@@ -43,6 +76,13 @@ def test_a_row_that_sees_nothing_is_zero(hidden, dtype):
     assert out[0, :, :2].count_nonzero() == 0
     assert (lse[0, :, :2] == -math.inf).all()
     assert lse[0, :, 2:].isfinite().all()
+
+
+def test_a_window_of_any_size():
+    arguments = pack([2, 3], 4)
+    expected = segment_attention(*arguments)
+    for window in (9, 2**31, 2**63, 2**200):
+        assert torch.equal(segment_attention(*arguments, window=window), expected)
 
 
 # How it is done
@@ -75,6 +115,7 @@ BAD = {
         r"value must have shape \[1, 2, 7, 8\]",
     ),
     "heads": (ValueError, {"query": QUERY[:, :3]}, r"multiple of the heads.*\[1, 3, 4, 8\]"),
+    "no heads": (ValueError, {"query": QUERY[:, :0]}, r"multiple of the heads.*\[1, 0, 4, 8\]"),
     "slots": (
         ValueError,
         {"key": KEY[:, :, :3], "value": VALUE[:, :, :3]},
@@ -99,6 +140,12 @@ BAD = {
     "window": (ValueError, {"window": 0}, "window must be at least 1, got 0"),
     "window float": (TypeError, {"window": 2.0}, "window must be an int or None, got float"),
     "softcap": (ValueError, {"softcap": 0.0}, "softcap must be positive and finite, got 0.0"),
+    "softcap tiny": (ValueError, {"softcap": 1e-40}, "from 1e-37 to 1e.37, got 1e-40"),
+    "softcap huge": (ValueError, {"softcap": 1e300}, "from 1e-37 to 1e.37, got 1e.300"),
+    "softcap str": (TypeError, {"softcap": "5"}, "softcap must be a float, got str"),
+    "scale": (ValueError, {"scale": NAN}, "scale must be finite, got nan"),
+    "scale infinite": (ValueError, {"scale": -math.inf}, "scale must be finite, got -inf"),
+    "scale str": (TypeError, {"scale": "1"}, "scale must be a float, got str"),
     "backend": (ValueError, {"backend": "cudnn"}, "backend must be None or one of"),
 }
 

@@ -218,6 +218,12 @@ def test_segment_mean_keeps_nan_and_infinity_in_their_segment():
 LOGITS, IDS = random_logits(2, 9)
 BAD = {
     "logits list": (TypeError, {"logits": [[1.0]]}, "logits must be a Tensor, got list"),
+    "logits sparse": (TypeError, {"logits": LOGITS.to_sparse()}, "strided .*, got a sparse_coo"),
+    "logits nested": (
+        TypeError,
+        {"logits": torch.nested.nested_tensor(list(LOGITS), layout=torch.jagged)},
+        "logits must be a strided Tensor, got a nested one",
+    ),
     "logits 1d": (ValueError, {"logits": LOGITS[0]}, "logits must have 2 dimensions, got 1"),
     "logits int": (TypeError, {"logits": LOGITS.int()}, "logits must be of dtype .*, got int32"),
     "ids int32": (
@@ -241,6 +247,10 @@ BAD = {
     "vocab low": (ValueError, {"vocab_size": 0}, "vocab_size must be from 1 to V = 9, got 0"),
     "vocab float": (TypeError, {"vocab_size": 9.0}, "vocab_size must be an int or None, got float"),
     "temperature": (ValueError, {"temperature": 0.0}, "temperature must be positive .*, got 0.0"),
+    "temperature nan": (ValueError, {"temperature": NAN}, "must be positive and finite, got nan"),
+    "temperature tiny": (ValueError, {"temperature": 1e-40}, "from 1e-37 to .*, got 1e-40"),
+    "temperature huge": (ValueError, {"temperature": 1e300}, "from 1e-37 to .*, got 1e.300"),
+    "temperature str": (TypeError, {"temperature": "1"}, "temperature must be a float, got str"),
     "backend": (ValueError, {"backend": "gpu"}, "backend must be None or one of .*, got 'gpu'"),
 }
 

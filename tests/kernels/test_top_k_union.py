@@ -87,3 +87,13 @@ def test_equal_scores_are_ranked_by_their_bytes():
     alignment = VocabularyAlignment.from_token_bytes([tokens[::-1]])
     top = top_k_union([torch.zeros(2, 40)], alignment, k=3)
     assert top.columns.tolist() == [[0, 1, 2]] * 2
+
+
+def test_k_far_above_the_vocabulary_takes_no_square_of_memory():
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b"], [b"b", b"a"]])
+    logits = [torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.25]])]
+    few = top_k_union(logits, alignment, k=2)
+    many = top_k_union(logits, alignment, k=1_000_000)  # its square: 4 TB
+    assert torch.equal(many.columns[:, :4], few.columns)
+    torch.testing.assert_close(many.probabilities[:, :4], few.probabilities)
+    assert (many.columns[:, 4:] == -1).all()

@@ -209,6 +209,7 @@ def test_first_subtokens_are_checked():
     assert scores == [[0, 0, 2, 3], [-1, 1, -1, -1]]
     for tables, error, match in (
         ([{}], ValueError, "tables must have 2"),
+        ([[b"a"], {}], TypeError, r"tables\[0\] must map bytes to ids, got list"),
         ([{b"x": 0}, {}], ValueError, r"tables\[0\] must hold tokens of the union, got b'x'"),
         ([{b"ab": 3}, {}], ValueError, r"tables\[0\]\[b'ab'\] must be an id from 0 to 2, got 3"),
         ([{b"ab": 2}, {}], ValueError, "must be the id of a text token, got 2"),
