@@ -48,20 +48,6 @@ _define(
 )
 
 
-def _note_write(
-    keys: torch._C.DispatchKeySet, cache: Tensor, keep: Tensor, destination_start: Tensor
-) -> None:
-    """Autograd then refuses a backward pass through what `compact_kv_` has overwritten."""
-    torch.autograd.graph.increment_version(cache)
-    with torch._C._AutoDispatchBelowADInplaceOrView():
-        torch.ops.ensemble_kernels.compact_kv_.default.redispatch(
-            keys & torch._C._after_ADInplaceOrView_keyset, cache, keep, destination_start
-        )
-
-
-_LIBRARY.impl("compact_kv_", _note_write, "ADInplaceOrView", with_keyset=True)
-
-
 def _fake_segment_attention(
     query: Tensor,
     key: Tensor,

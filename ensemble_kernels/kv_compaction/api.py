@@ -72,3 +72,7 @@ def compact_kv_(
             f"{list(keep.shape)}, got {list(cache.shape)}"
         )
     select("compact_kv_", backend, _compact_kv_)(cache, keep, destination_start)
+    # A backward pass through what has been overwritten must be refused. A compiled graph counts the
+    # writes to its inputs itself.
+    if not torch.compiler.is_compiling() and not cache.is_inference():
+        torch.autograd.graph.increment_version(cache)
