@@ -4,8 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .calibration import Calibration, calibrate
     from .cosd import CoSD
+    from .examples import Example, collect_examples
     from .member import Member
+    from .rule_sweep import Sweep, sweep
     from .safe import SAFE
     from .specem import SpecEM
     from .token_ensemble import TokenEnsemble
@@ -14,18 +17,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SAFE",
+    "Calibration",
     "CoSD",
     "DecodingError",
     "EnsembleOutput",
+    "Example",
     "Member",
     "SpecEM",
+    "Sweep",
     "TokenEnsemble",
     "Trace",
     "Tree",
+    "calibrate",
+    "collect_examples",
     "fit_tree",
+    "sweep",
 ]
 
 _MODULES = {
+    "Calibration": "calibration",
     "CoSD": "cosd",
     "DecodingError": "trace",
     "EnsembleOutput": "trace",
@@ -35,7 +45,12 @@ _MODULES = {
     "TokenEnsemble": "token_ensemble",
     "Trace": "trace",
     "Tree": "tree",
+    "Example": "examples",
+    "Sweep": "rule_sweep",
+    "calibrate": "calibration",
+    "collect_examples": "examples",
     "fit_tree": "tree",
+    "sweep": "rule_sweep",
 }
 
 

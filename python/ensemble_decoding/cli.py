@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from . import cli_safe, cli_specem, cli_token_ensembles
+from . import cli_cosd, cli_safe, cli_specem, cli_token_ensembles, cli_training
 from .cli_output import READER_LEFT, fail, print_what_there_is
 
 _EXTRAS = {
     "decoding": ("transformers", "tokenizers", "rich", "gguf", "accelerate", "safetensors"),
     "plot": ("matplotlib",),
+    "tree": ("sklearn",),
 }
 
 
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="ensemble-decode", description="Decode with several language models at once."
     )
     commands = parser.add_subparsers(required=True, metavar="command")
-    for module in (cli_specem, cli_safe, cli_token_ensembles):
+    for module in (cli_specem, cli_cosd, cli_safe, cli_token_ensembles, cli_training):
         module.add_commands(commands)
     plot = commands.add_parser("plot", help="draw the weights and winners of a trace")
     plot.add_argument("trace", type=Path, help="what --trace wrote")

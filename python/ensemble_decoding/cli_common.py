@@ -65,11 +65,17 @@ def add_run(command: argparse.ArgumentParser) -> None:
     """The flags of a run: generation, devices, and what is printed."""
     _add_generation(command)
     add = command.add_argument
-    add("--dtype", default="auto", help="dtype of the weights, for example bfloat16")
-    add("--device", help="where the models are put, for example cuda:0")
+    add_devices(command)
     add("--stream", action="store_true", help="print the text as it is committed")
     add("--trace", type=Path, metavar="FILE", help="write the trace of all rounds as JSON")
     add("--json", action="store_true", help="print the whole result as JSON")
+
+
+def add_devices(command: argparse.ArgumentParser) -> None:
+    """Where the models are put, and how."""
+    add = command.add_argument
+    add("--dtype", default="auto", help="dtype of the weights, for example bfloat16")
+    add("--device", help="where the models are put, for example cuda:0")
 
 
 def _add_generation(command: argparse.ArgumentParser) -> None:
