@@ -133,9 +133,17 @@ def calibrate(member: Member, texts: Sequence[Any], *, progress: bool = True) ->
             losses[0] -= one.log_probability
             losses[1] -= own
     count, bins = len(before), (_bins(before), _bins(after))
-    nll = [loss / count for loss in losses]
-    error = [_expected_error(one) for one in bins]
-    return Calibration(member.name, count, temperature, *nll, *error, *bins)
+    return Calibration(
+        member=member.name,
+        tokens=count,
+        temperature=temperature,
+        nll_before=losses[0] / count,
+        nll_after=losses[1] / count,
+        ece_before=_expected_error(bins[0]),
+        ece_after=_expected_error(bins[1]),
+        bins_before=bins[0],
+        bins_after=bins[1],
+    )
 
 
 def _nlls(
