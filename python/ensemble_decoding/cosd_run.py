@@ -70,19 +70,19 @@ class CoSDRun(DraftedRun):
         clock = StageClock()
         if self._is_full({0: 1}):
             return None
-        draft = self._propose(self._method.draft_length)
-        clock.stop("draft")
+        with clock.stage("draft"):
+            draft = self._propose(self._method.draft_length)
         self._opinions = {}
         try:
-            self._ask(draft, self._assistants[:1] if self._cascade else self._assistants)
-            clock.stop("verify")
-            decisions, draft, count, replacement = self._decide(draft)
+            with clock.stage("verify"):
+                self._ask(draft, self._assistants[:1] if self._cascade else self._assistants)
+            with clock.stage("decide"):
+                decisions, draft, count, replacement = self._decide(draft)
         except _Full:
             return None
-        clock.stop("decide")
         candidate = Candidate(draft.data, draft.ended, [0], self._ids_read(draft))
-        committed = self._commit(draft, count, replacement)
-        clock.stop("commit")
+        with clock.stage("commit"):
+            committed = self._commit(draft, count, replacement)
         if not committed.whole:
             decisions = decisions[: committed.counts[0]]
         weights = [1.0, *[0.0] * len(self._assistants)]
