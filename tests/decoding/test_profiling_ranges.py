@@ -1,5 +1,7 @@
 """The ranges that profilers see: each stage of each method, in order, within its round."""
 
+from itertools import pairwise
+
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
@@ -43,7 +45,7 @@ def test_a_round_shows_its_stages_in_order(method):
     assert [name for name, _, _ in within] == stages
     assert all(begin <= first and last <= end for _, first, last in within)
     # One begins when the one before is over.
-    assert all(a[2] <= b[1] for a, b in zip(within, within[1:], strict=False))
+    assert all(a[2] <= b[1] for a, b in pairwise(within))
 
 
 @pytest.mark.parametrize(
