@@ -17,6 +17,7 @@ from torch import Tensor
 # function of the operator's name that takes the arguments of its schema.
 FOLDERS = {
     "compact_kv_": "kv_compaction",
+    "segment_attention": "segment_attention",
 }
 
 # How often each kernel was launched, by its name: shows that a back end was the one that ran.
