@@ -21,10 +21,10 @@ from torch import Tensor
 from .. import _triton
 from .._dispatch import check_contents
 from .reference import check_lengths
-from .triton_softmax import attend, merge_state, normalize
+from .triton_softmax import attend, count_spoils, merge_state, normalize
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_LARGEST_HEAD = 256
+# Beyond these, no tile is small enough for the registers: float32 goes without tensor cores.
+_LARGEST_HEAD = {torch.float32: 128, torch.float16: 256, torch.bfloat16: 256}
 # A partial state of a row costs 4·D bytes, as much as two bfloat16 keys, once for each split.
 SPLIT = 512
 
@@ -72,6 +72,7 @@ def prefix_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
+    VECTOR: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """The partial states of one tile of packed rows behind one split of the prefix."""
@@ -107,16 +108,17 @@ def prefix_kernel(
 
     head = key_head * group + packed % group
     column = tl.arange(0, BLOCK_COLUMNS)
-    query += batch * query_batch_stride + column[None, :] * query_column_stride
+    query += batch * VECTOR * query_batch_stride + column[None, :] * query_column_stride
+    query_row = (head * query_head_stride + token.to(tl.int64) * query_row_stride) * VECTOR
     query_tile = tl.load(
-        query + (head * query_head_stride + token.to(tl.int64) * query_row_stride)[:, None],
+        query + query_row[:, None],
         mask=real[:, None] & (column < head_size)[None, :],
         other=0.0,
     )
     if UPCAST:
         query_tile = query_tile.to(tl.float32)
-    key += batch * key_batch_stride + key_head * key_head_stride
-    value += batch * value_batch_stride + key_head * value_head_stride
+    key += (batch * key_batch_stride + key_head * key_head_stride) * VECTOR
+    value += (batch * value_batch_stride + key_head * value_head_stride) * VECTOR
     peak = tl.full([BLOCK_ROWS], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_ROWS], tl.float32)
     out = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], tl.float32)
@@ -130,8 +132,21 @@ def prefix_kernel(
                 *(scale, softcap, head_size),
                 *(key_slot_stride, key_column_stride, value_slot_stride, value_column_stride),
                 SEEN_BY_ALL=False,
+                VECTOR=VECTOR,
                 UPCAST=UPCAST,
             )
+        spoils = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], tl.float32)
+        for block in range(begin, edge, BLOCK_KEYS):
+            slot = block + tl.arange(0, BLOCK_KEYS)
+            readable = (slot >= first) & (slot < end)
+            seen = readable[None, :] & (slot[None, :] >= oldest[:, None])
+            spoils = count_spoils(
+                *(spoils, value, slot, column, readable, seen, head_size),
+                *(value_slot_stride, value_column_stride),
+                VECTOR=VECTOR,
+                UPCAST=UPCAST,
+            )
+        out = tl.where(spoils > 0, float("nan"), out)
     for block in range(tl.maximum(begin, edge), end, BLOCK_KEYS):
         slot = block + tl.arange(0, BLOCK_KEYS)
         readable = (slot >= first) & (slot < end)
@@ -140,6 +155,7 @@ def prefix_kernel(
             *(readable[None, :], scale, softcap, head_size),
             *(key_slot_stride, key_column_stride, value_slot_stride, value_column_stride),
             SEEN_BY_ALL=True,
+            VECTOR=VECTOR,
             UPCAST=UPCAST,
         )
     out, lse = normalize(peak, total, out)
@@ -197,6 +213,7 @@ def segment_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
+    VECTOR: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """The rows of one tile of one segment: the splits of the prefix, then its own keys."""
@@ -229,57 +246,75 @@ def segment_kernel(
     peak = tl.full([BLOCK_ROWS], -float("inf"), tl.float32)
     total = tl.zeros([BLOCK_ROWS], tl.float32)
     state = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], tl.float32)
-    if start < last:
-        prefix = plain_prefix
-        if prefix_length is not None:
-            prefix = tl.load(prefix_length + batch * prefix_stride)
-        first = 0
-        if key_start is not None:
-            first = tl.maximum(tl.load(key_start + batch * start_stride), 0)
-        first_token = (tile - tiles_before) * BLOCK_ROWS // group
-        oldest = first
-        if window is not None:
-            oldest = tl.maximum(first, prefix + first_token - window + 1)
-        for split in range(oldest // SPLIT, tl.cdiv(prefix, SPLIT)):
-            row = (matrix * splits + split) * rows * group + start * group + packed
-            split_lse = tl.load(partial_lse + row, mask=real, other=-float("inf"))
-            # A split that the row does not see has left nothing but its LSE.
-            split_out = tl.load(
-                partial_out + row[:, None] * head_size + column[None, :],
-                mask=in_tile & (split_lse != -float("inf"))[:, None],
-                other=0.0,
-            )
-            peak, total, state = merge_state(peak, total, state, split_lse, split_out)
-
-        query += batch * query_batch_stride + column[None, :] * query_column_stride
-        query_tile = tl.load(
-            query + (head * query_head_stride + token.to(tl.int64) * query_row_stride)[:, None],
-            mask=in_tile,
+    prefix = plain_prefix
+    if prefix_length is not None:
+        prefix = tl.load(prefix_length + batch * prefix_stride)
+    first = 0
+    if key_start is not None:
+        first = tl.maximum(tl.load(key_start + batch * start_stride), 0)
+    first_token = (tile - tiles_before) * BLOCK_ROWS // group
+    oldest = first
+    if window is not None:
+        oldest = tl.maximum(first, prefix + first_token - window + 1)
+    for split in range(oldest // SPLIT, tl.where(start < last, tl.cdiv(prefix, SPLIT), 0)):
+        row = (matrix * splits + split) * rows * group + start * group + packed
+        split_lse = tl.load(partial_lse + row, mask=real, other=-float("inf"))
+        # A split that the row does not see has left nothing but its LSE.
+        split_out = tl.load(
+            partial_out + row[:, None] * head_size + column[None, :],
+            mask=in_tile & (split_lse != -float("inf"))[:, None],
             other=0.0,
         )
-        if UPCAST:
-            query_tile = query_tile.to(tl.float32)
-        key += batch * key_batch_stride + key_head * key_head_stride
-        value += batch * value_batch_stride + key_head * value_head_stride
-        begin = 0
-        if window is not None:
-            begin = tl.maximum(first_token - window + 1, 0) // BLOCK_KEYS * BLOCK_KEYS
-        last_token = tl.minimum(((tile - tiles_before + 1) * BLOCK_ROWS - 1) // group, length - 1)
-        distance = packed // group
-        for block in range(begin, last_token + 1, BLOCK_KEYS):
-            own = block + tl.arange(0, BLOCK_KEYS)
-            slot = prefix + start + own
-            readable = (own <= last_token) & (slot >= first)
-            seen = readable[None, :] & (own[None, :] <= distance[:, None])
-            if window is not None:
-                seen &= distance[:, None] - own[None, :] < window
-            peak, total, state = attend(
-                *(peak, total, state, query_tile, key, value, slot, column, readable, seen),
-                *(scale, softcap, head_size),
-                *(key_slot_stride, key_column_stride, value_slot_stride, value_column_stride),
-                SEEN_BY_ALL=False,
-                UPCAST=UPCAST,
-            )
+        peak, total, state = merge_state(peak, total, state, split_lse, split_out)
+
+    query += batch * VECTOR * query_batch_stride + column[None, :] * query_column_stride
+    query_row = (head * query_head_stride + token.to(tl.int64) * query_row_stride) * VECTOR
+    query_tile = tl.load(
+        query + query_row[:, None],
+        mask=in_tile,
+        other=0.0,
+    )
+    if UPCAST:
+        query_tile = query_tile.to(tl.float32)
+    key += (batch * key_batch_stride + key_head * key_head_stride) * VECTOR
+    value += (batch * value_batch_stride + key_head * value_head_stride) * VECTOR
+    begin = 0
+    if window is not None:
+        begin = tl.maximum(first_token - window + 1, 0) // BLOCK_KEYS * BLOCK_KEYS
+    end = tl.minimum(tl.cdiv((tile - tiles_before + 1) * BLOCK_ROWS, group), length)
+    end = tl.where(start < last, end, 0)
+    distance = packed // group
+    hidden_before = distance * 0
+    if window is not None:
+        hidden_before = distance - window + 1
+    for block in range(begin, end, BLOCK_KEYS):
+        own = block + tl.arange(0, BLOCK_KEYS)
+        slot = prefix + start + own
+        readable = (own < end) & (slot >= first)
+        seen = (own[None, :] <= distance[:, None]) & (own[None, :] >= hidden_before[:, None])
+        seen &= readable[None, :]
+        peak, total, state = attend(
+            *(peak, total, state, query_tile, key, value, slot, column, readable, seen),
+            *(scale, softcap, head_size),
+            *(key_slot_stride, key_column_stride, value_slot_stride, value_column_stride),
+            SEEN_BY_ALL=False,
+            VECTOR=VECTOR,
+            UPCAST=UPCAST,
+        )
+    spoils = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], tl.float32)
+    for block in range(begin, end, BLOCK_KEYS):
+        own = block + tl.arange(0, BLOCK_KEYS)
+        slot = prefix + start + own
+        readable = (own < end) & (slot >= first)
+        seen = (own[None, :] <= distance[:, None]) & (own[None, :] >= hidden_before[:, None])
+        seen &= readable[None, :]
+        spoils = count_spoils(
+            *(spoils, value, slot, column, readable, seen, head_size),
+            *(value_slot_stride, value_column_stride),
+            VECTOR=VECTOR,
+            UPCAST=UPCAST,
+        )
+    state = tl.where(spoils > 0, float("nan"), state)
     state, row_lse = normalize(peak, total, state)
     tl.store(lse + result, row_lse, mask=real)
     tl.store(
@@ -305,13 +340,16 @@ def segment_attention(
     key_heads, plain_prefix = key.shape[1], key.shape[2] - rows
     if check_contents(query.device.type):
         check_lengths(segment_offsets, prefix_length, rows, plain_prefix)
-    if query.dtype not in _DTYPES:
-        expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+    if query.dtype not in _LARGEST_HEAD:
+        expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in _LARGEST_HEAD)
         got = str(query.dtype).removeprefix("torch.")
         raise _triton.Unsupported(f"query must be of dtype {expected} for Triton, got {got}")
-    if head_size > _LARGEST_HEAD:
+    vector = _vector(query, key, value)
+    largest = _LARGEST_HEAD[query.dtype] if vector > 1 else 128
+    if head_size > largest:
         raise _triton.Unsupported(
-            f"query must have D of at most {_LARGEST_HEAD} for Triton, got {head_size}"
+            f"query must have D of at most {largest} for Triton in its dtype and strides, "
+            f"got {head_size}"
         )
     out = query.new_empty(query.shape)
     lse = query.new_empty((batch, heads, rows), dtype=torch.float32)
@@ -326,10 +364,11 @@ def segment_attention(
     lengths = (segment_offsets, prefix_length, key_start, scale, softcap, window)
     sizes = (rows, key_heads, group, head_size, segments, plain_prefix, splits)
     strides = (
-        *(*query.stride(), *key.stride(), *value.stride(), *offsets.stride()),
+        *(stride for states in (query, key, value) for stride in _in_units(states, vector)),
+        *offsets.stride(),
         *(0 if per_row is None else per_row.stride(0) for per_row in (prefix_length, key_start)),
     )
-    options = meta_parameters(query.dtype, head_size)
+    options = _meta_parameters(query.dtype, head_size, vector)
     block_rows = options["BLOCK_ROWS"]
     if splits:
         grid = (triton.cdiv(rows * group, block_rows), splits, batch * key_heads)
@@ -348,17 +387,47 @@ def segment_attention(
     return out, lse
 
 
-def meta_parameters(dtype: torch.dtype, head_size: int) -> dict[str, int | bool]:
-    """Of both kernels. They must not depend on how many rows there are, so that bits do not."""
-    block_columns = max(triton.next_power_of_2(head_size), 16)
-    block = 64 if dtype != torch.float32 and block_columns <= 128 else 32
+# By the padded size of a head: rows, keys, warps, stages.
+_TILES = {
+    16: (64, 32, 4, 2),
+    32: (64, 32, 4, 2),
+    64: (64, 32, 4, 2),
+    128: (64, 16, 8, 2),
+    256: (32, 16, 4, 2),
+}
+
+
+def _vector(*tensors: Tensor) -> int:
+    """The elements, 8 or 1, that all strides but those of columns, which are 1, are multiples of.
+    Triton would see multiples of 16 by itself, but D is 72 in some models."""
+    strides = [stride for states in tensors for stride in states.stride()[:-1]]
+    aligned = all(states.stride(-1) == 1 for states in tensors)
+    return 8 if aligned and all(stride % 8 == 0 for stride in strides) else 1
+
+
+def _in_units(states: Tensor, vector: int) -> tuple[int, ...]:
+    *strides, column_stride = states.stride()
+    return *(stride // vector for stride in strides), column_stride
+
+
+def _meta_parameters(dtype: torch.dtype, head_size: int, vector: int) -> dict[str, int | bool]:
+    """Of both kernels: the largest tiles that no target spills registers for. They must not depend
+    on how many rows there are, so that bits do not."""
+    columns = max(triton.next_power_of_2(head_size), 16)
+    if dtype == torch.float32:
+        rows, keys, warps, stages = 16, 16, 8, 1
+    elif vector == 1:  # each element has a pointer of its own
+        rows, keys, warps, stages = 32, 16, 8, 1
+    else:
+        rows, keys, warps, stages = _TILES[columns]
     return {
         "SPLIT": SPLIT,
-        "BLOCK_ROWS": block,
-        "BLOCK_KEYS": block,
-        "BLOCK_COLUMNS": block_columns,
+        "BLOCK_ROWS": rows,
+        "BLOCK_KEYS": keys,
+        "BLOCK_COLUMNS": columns,
+        "VECTOR": vector,
         # The interpreter multiplies matrices of bfloat16 as if they were integers.
         "UPCAST": _triton.interpreted(),
-        "num_warps": 4,
-        "num_stages": 2,
+        "num_warps": warps,
+        "num_stages": stages,
     }

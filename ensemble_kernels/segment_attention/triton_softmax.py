@@ -1,6 +1,7 @@
 """The online softmax of the Triton kernels of `segment_attention`: a state `(peak [m], total [m],
 out [m, d])` in float32, in base 2, which blocks of keys and partial states are added to.
 
+Strides but those of columns are in units of VECTOR elements: loads can be as wide as that.
 No row is multiplied by what it does not see: a hidden value adds 0 even if it is NaN.
 """
 
@@ -35,13 +36,14 @@ def attend(
     value_column_stride,
     # meta-parameters
     SEEN_BY_ALL: tl.constexpr,
+    VECTOR: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """The state `(peak, total, out)` of an online softmax in base 2, one block of keys further.
 
     `readable [n]`: slots that some row of the tile sees; `seen [m, n]`: by which row, or by all.
     """
-    slot = slot.to(tl.int64)
+    slot = slot.to(tl.int64) * VECTOR
     in_head = column < head_size
     key_tile = tl.load(
         key + slot[None, :] * key_slot_stride + column[:, None] * key_column_stride,
@@ -70,17 +72,49 @@ def attend(
     shrink = tl.exp2(peak - bound)
     total = total * shrink + tl.sum(weights, 1)
     out *= shrink[:, None]
-    # The product takes 0 · NaN from a value that a row does not see but its neighbours do.
+    # The product would take 0 · NaN from a value that a row does not see but its neighbours do;
+    # `count_spoils` tells who sees it.
     if not SEEN_BY_ALL:
-        finite = tl.abs(value_tile.to(tl.float32)) < float("inf")
-        spoiled = tl.dot(seen.to(value_tile.dtype), (~finite).to(value_tile.dtype)) > 0
-        value_tile = tl.where(finite, value_tile, 0.0).to(value_tile.dtype)
-        out = tl.where(spoiled, float("nan"), out)
+        value_tile = tl.where(is_finite(value_tile), value_tile, 0.0).to(value_tile.dtype)
     weights = weights.to(value.dtype.element_ty)
     if UPCAST:
         weights = weights.to(tl.float32)
     out = tl.dot(weights, value_tile, out, input_precision="ieee")
     return new_peak, total, out
+
+
+@triton.jit
+def count_spoils(
+    count,
+    value,
+    slot,
+    column,
+    readable,
+    seen,
+    # sizes
+    head_size,
+    # strides
+    value_slot_stride,
+    value_column_stride,
+    # meta-parameters
+    VECTOR: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """`count [m, d]` of the values seen that are NaN or infinite, one block of keys further."""
+    slot = slot.to(tl.int64) * VECTOR
+    value_tile = tl.load(
+        value + slot[:, None] * value_slot_stride + column[None, :] * value_column_stride,
+        mask=readable[:, None] & (column < head_size)[None, :],
+        other=0.0,
+    )
+    spoils = tl.where(is_finite(value_tile), 0.0, 1.0)
+    dtype: tl.constexpr = tl.float32 if UPCAST else value.dtype.element_ty
+    return tl.dot(seen.to(dtype), spoils.to(dtype), count)
+
+
+@triton.jit
+def is_finite(states):
+    return tl.abs(states.to(tl.float32)) < float("inf")
 
 
 @triton.jit
