@@ -25,9 +25,8 @@ def main() -> int:
     lines = [
         "# The Triton kernels, compiled",
         "",
-        f"Triton {triton.__version__}, without a GPU. Of each target: registers of a thread / bytes "
-        "of its local memory, where",
-        "spilled registers go / bytes of shared memory of a block. Made by "
+        f"By Triton {triton.__version__}, without a GPU: registers of a thread / bytes of its",
+        "local memory, where spilled registers go / bytes of shared memory of a block. Made by",
         "`python -m tests.aot.table --write`.",
         "",
         f"| kernel | specialisation | {' | '.join(TARGETS)} |",

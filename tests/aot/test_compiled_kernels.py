@@ -1,5 +1,5 @@
-"""Every Triton kernel, compiled for GPUs that are not here: nothing is spilled, and the instructions
-that it is for are there."""
+"""The Triton kernels, compiled for GPUs that are not here: nothing is spilled, and the instructions
+that each is for are there."""
 
 import pytest
 
