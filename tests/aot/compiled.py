@@ -174,4 +174,4 @@ def _amd(code, shared):
 def faults(launch, resources):
     """What is wrong with a compiled kernel."""
     found = [f"{resources.local} bytes of local memory"] if resources.local else []
-    return found + [fault for check in CHECKS[launch.name] if (fault := check(resources.code))]
+    return found + [fault for check in CHECKS[launch.name] if (fault := check(launch, resources.code))]
