@@ -174,4 +174,5 @@ def _amd(code, shared):
 def faults(launch, resources):
     """What is wrong with a compiled kernel."""
     found = [f"{resources.local} bytes of local memory"] if resources.local else []
-    return found + [fault for check in CHECKS[launch.name] if (fault := check(launch, resources.code))]
+    checked = (check(launch, resources.code) for check in CHECKS[launch.name])
+    return found + [fault for fault in checked if fault]
