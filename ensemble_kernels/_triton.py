@@ -17,6 +17,8 @@ from torch import Tensor
 # function of the operator's name that takes the arguments of its schema.
 FOLDERS = {
     "compact_kv_": "kv_compaction",
+    "segment_mean": "token_statistics",
+    "token_statistics": "token_statistics",
 }
 
 # How often each kernel was launched, by its name: shows that a back end was the one that ran.
@@ -26,6 +28,14 @@ launches: Counter[str] = Counter()
 class Unsupported(ValueError):
     """A launcher raises it, before it launches anything, for inputs that it leaves to others:
     then the reference serves a call that names no back end."""
+
+
+def refuse_float64(name: str, tensor: Tensor) -> None:
+    """For kernels that compute in float32."""
+    if tensor.dtype == torch.float64:
+        raise Unsupported(
+            f"{name} must be of dtype float32, float16, bfloat16 for backend='triton', got float64"
+        )
 
 
 def interpreted() -> bool:

@@ -22,6 +22,7 @@ ONCE = {
 # What the interpreter's lane runs.
 LANE = {
     "test_kv_compaction",
+    "test_token_statistics",
     "test_triton_interpreted",
 }
 # Without a compiler there is only the reference; in CI that is a failure.
