@@ -17,8 +17,11 @@ from torch import Tensor
 # function of the operator's name that takes the arguments of its schema.
 FOLDERS = {
     "compact_kv_": "kv_compaction",
+    "mix_distributions": "vocabulary_mixture",
     "segment_mean": "token_statistics",
+    "sharpen_prefixes": "vocabulary_mixture",
     "token_statistics": "token_statistics",
+    "top_k_union": "vocabulary_mixture",
 }
 
 # How often each kernel was launched, by its name: shows that a back end was the one that ran.
