@@ -19,8 +19,9 @@ from .triton_columns import kernel_models, log_sum_of_ids, total_weight
 
 LOGIT_CHUNK = 4096
 LOGIT_WARPS = 8
-UNION_CHUNK = 1024
-UNION_WARPS = 4
+UNION_CHUNK = 512
+UNION_WARPS = 8
+UNION_REGISTERS = 64  # four blocks of 256 threads a multiprocessor
 
 
 @triton.jit
@@ -298,6 +299,7 @@ def mix_distributions(
         "CHUNK": UNION_CHUNK,
         "TILE": triton.next_power_of_2(chunks),
         "num_warps": UNION_WARPS,
+        **_triton.registers(UNION_REGISTERS),
     }
     _triton.launch(mix_chunks_kernel, (rows, union_chunks))(
         *(*inputs, mixed, masses, peaks, sums, *sizes, *strides), **options

@@ -28,8 +28,10 @@ LANE = {
     "test_token_statistics",
     "test_top_k_union",
     "test_triton_interpreted",
+    "test_triton_vocabulary",
     "test_vocabulary_mixture",
 }
+LANE_ONLY = {"test_triton_interpreted", "test_triton_vocabulary"}
 # Without a compiler there is only the reference; in CI that is a failure.
 NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))
 BACKENDS = ("cpu", "reference") if NATIVE else ("reference",)
@@ -43,7 +45,7 @@ if INTERPRETED:
 def pytest_ignore_collect(collection_path):
     if collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
         in_lane = collection_path.stem in LANE
-        return not in_lane if INTERPRETED else collection_path.stem == "test_triton_interpreted"
+        return not in_lane if INTERPRETED else collection_path.stem in LANE_ONLY
     return None
 
 
