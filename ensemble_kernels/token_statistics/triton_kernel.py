@@ -86,6 +86,7 @@ def merge_chunks_kernel(
     logsumexp,
     entropy,
     # sizes
+    vocab_size,
     chunks,
     # strides
     row_stride,
@@ -117,7 +118,10 @@ def merge_chunks_kernel(
     # 2. In natural logarithms; a NaN of the total is one in each.
     log_total = tl.log2(total) * _LN_2
     token_id = tl.load(token_ids + row * token_id_stride)
-    logit = tl.load(logits + row * row_stride + token_id * column_stride).to(tl.float32)
+    # The ids of a GPU are not checked: one that is out of range must not be read.
+    known = (token_id >= 0) & (token_id < vocab_size)
+    pointer = logits + row * row_stride + token_id * column_stride
+    logit = tl.load(pointer, mask=known, other=float("nan")).to(tl.float32)
     tl.store(logprob + row, (logit - highest) / temperature - log_total)
     tl.store(max_logprob + row, -log_total)
     tl.store(logsumexp + row, highest / temperature + log_total)
@@ -149,7 +153,7 @@ def token_statistics(
         )
         _triton.launch(merge_chunks_kernel, (rows,))(
             *(logits, token_ids, *parts, logprob, argmax, max_logprob, logsumexp, entropy),
-            *(chunks, *logits.stride(), token_ids.stride(0), float(temperature)),
+            *(vocab_size, chunks, *logits.stride(), token_ids.stride(0), float(temperature)),
             TILE=triton.next_power_of_2(chunks),
             num_warps=1 if chunks <= 128 else 4,
         )

@@ -15,6 +15,8 @@ from .reference import check_temperature, check_weights
 
 MOST_MODELS = 5
 
+_LN_2 = tl.constexpr(0.6931471805599453)
+
 
 class KernelModels(NamedTuple):
     """The models as the kernels take them: one entry a model, no table of pointers in memory."""
@@ -66,11 +68,11 @@ def log_sum_of_ids(row, width, column_stride, offsets, ids, columns, there, high
             row, width, column_stride, ids, begin + turn, end, highest, temperature
         )
         high, low = tl.maximum(log_sum, score), tl.minimum(log_sum, score)
-        log_sum = tl.where(
-            (log_sum == log_sum) & (score == score),
-            high + tl.where(low > -float("inf"), tl.log(1.0 + tl.exp(low - high)), 0.0),
-            float("nan"),
-        )
+        # ln 2 also where both are -inf, or +inf, whose difference is NaN.
+        more = tl.where(low == high, _LN_2, tl.log(1.0 + tl.exp(low - high)))
+        # A GPU's maximum of NaN and a number is the number.
+        ordered = (log_sum == log_sum) & (score == score)
+        log_sum = tl.where(ordered, high + more, float("nan"))
     return log_sum
 
 

@@ -83,8 +83,9 @@ def sharpen_kernel(
     pointers = candidates + row * candidate_row_stride + places.to(tl.int64) * candidate_stride
     columns = tl.load(pointers, mask=places < count, other=-1).to(tl.int32)
     pointers = start_of_row + columns.to(tl.int64) * column_stride
-    held = tl.load(pointers, mask=columns >= 0, other=0.0).to(tl.float32)
-    likely = (columns >= 0) & (held > threshold)
+    known = (columns >= 0) & (columns < size)
+    held = tl.load(pointers, mask=known, other=0.0).to(tl.float32)
+    likely = known & (held > threshold)
     # One at a time: there are at most 1 / threshold in a row, and mostly none among so many.
     while tl.max(likely.to(tl.int32), 0) > 0:
         start = tl.min(tl.where(likely, columns, _NO_COLUMN), 0)

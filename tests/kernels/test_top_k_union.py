@@ -83,6 +83,13 @@ def test_ids_with_equal_bytes_are_summed_before_ranking():
     assert top.columns.tolist() == [[0]]
 
 
+def test_infinite_ids_of_one_column_leave_no_candidate():
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"a"]])
+    top = top_k_union([torch.tensor([[math.inf, 0.5, math.inf]])], alignment, k=2)
+    assert top.columns.tolist() == [[-1, -1]]
+    assert top.probabilities.isnan().all()
+
+
 def test_equal_scores_are_ranked_by_their_bytes():
     tokens = [b"%02d" % i for i in range(40)]
     alignment = VocabularyAlignment.from_token_bytes([tokens[::-1]])
