@@ -21,6 +21,7 @@ from .triton_columns import kernel_models, log_sum_of_ids
 
 CHUNK = 1024
 WARPS = 4
+REGISTERS = 96
 # Picked one by one in each chunk; of more than that, all keys are left to PyTorch.
 MOST_PICKED = 32
 CANDIDATES = 128
@@ -199,6 +200,7 @@ def top_k_union(
         CANDIDATES=CANDIDATES,
         SHARERS=SHARERS,
         num_warps=WARPS,
+        **_triton.registers(REGISTERS),
     )
     shares = (weights / weights.sum())[:, None]
     mixed = (scores.softmax(-1) * shares).masked_fill(shares == 0, 0).sum(1)
