@@ -48,6 +48,7 @@ MODULES = [
     importlib.import_module(module.name)
     for module in pkgutil.iter_modules(calls_package.__path__, calls_package.__name__ + ".")
 ]
+IN_TESTS = {label for module in MODULES for label in module.IN_TESTS}
 CHECKS = {kernel: checks for module in MODULES for kernel, checks in module.CHECKS.items()}
 
 
@@ -61,6 +62,10 @@ class Launch:
     @property
     def name(self):
         return self.kernel.__name__
+
+    @property
+    def in_tests(self):
+        return self.label in IN_TESTS
 
 
 @dataclass(frozen=True)

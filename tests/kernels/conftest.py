@@ -24,6 +24,10 @@ LANE = {
     "test_kv_compaction",
     "test_mixture_contracts",
     "test_mixture_kernel",
+    "test_segment_attention",
+    "test_segment_attention_bits",
+    "test_segment_attention_contracts",
+    "test_segment_attention_sizes",
     "test_sharpen_prefixes",
     "test_token_statistics",
     "test_top_k_union",
@@ -31,7 +35,11 @@ LANE = {
     "test_triton_vocabulary",
     "test_vocabulary_mixture",
 }
-INTERPRETED_ONLY = {"test_triton_interpreted", "test_triton_vocabulary"}
+INTERPRETED_ONLY = {
+    "test_segment_attention_bits",
+    "test_triton_interpreted",
+    "test_triton_vocabulary",
+}
 # Without a compiler there is only the reference; in CI that is a failure.
 NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))
 BACKENDS = ("cpu", "reference") if NATIVE else ("reference",)

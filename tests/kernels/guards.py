@@ -51,13 +51,6 @@ class GuardedAllocations(TorchDispatchMode):
         return view_of(buffer, result)
 
 
-def unguarded(result):
-    """Results of their own memory, as they would be without guards."""
-    if isinstance(result, list | tuple):
-        return type(result)(unguarded(item) for item in result)
-    return result.clone() if isinstance(result, torch.Tensor) else result
-
-
 def guarded(run):
     """`run`, a launcher of CPU tensors, on guarded copies of its inputs: it may write to its first
     one where that comes back changed, and to no other."""
@@ -85,6 +78,6 @@ def guarded(run):
         for buffer, content in copies:
             # Back into the caller's tensor, whether it was to change or not: its test can tell.
             content.copy_(buffer[GUARD_BYTES : buffer.numel() - GUARD_BYTES])
-        return unguarded(result)
+        return result
 
     return run_guarded

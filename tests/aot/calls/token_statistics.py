@@ -7,6 +7,13 @@ CHECKS = {
     "merge_chunks_kernel": (),
     "segment_mean_kernel": (),
 }
+IN_TESTS = (
+    "bfloat16",
+    "bfloat16, one chunk",
+    "bfloat16, padding",
+    "float32, a real vocabulary",
+    "float16, any strides",
+)
 SIZES = {
     "one chunk": (4096, 4096),
     "a real vocabulary": (151_936, 151_936),

@@ -17,6 +17,16 @@ CHECKS = {
     "chunk_keys_kernel": (loads_of_128_bits_on_nvidia,),
     "candidate_scores_kernel": (),
 }
+IN_TESTS = (
+    "bfloat16",
+    "arithmetic, bfloat16, 5 models",
+    "geometric, bfloat16, 5 models",
+    "arithmetic, mixed dtypes, any strides",
+    "geometric, mixed dtypes, any strides",
+    "k 10, bfloat16, 5 models",
+    "k 100, bfloat16, 2 models",
+    "k 10, mixed dtypes, any strides",
+)
 WIDTHS = (151_936, 128_256, 49_152, 32_000, 262_144)
 SIZE = 210_123
 COUNTS = {torch.bfloat16: (1, 2, 3, 4, 5), torch.float16: (2,), torch.float32: (2,)}

@@ -1,26 +1,26 @@
-"""Every Triton kernel compiles for every GPU that it ships for, without spilling a register."""
+"""The Triton kernels, compiled for GPUs that are not here: nothing is spilled, and the instructions
+that each is for are there."""
 
-import os
 from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("triton")
+
 from .compiled import CHECKS, TARGETS, compiled, faults, launches
 
-# One will do for an everyday run: compiling for all takes minutes where Triton's cache is cold.
-CHOSEN = TARGETS if os.environ.get("CI") else ("sm_90",)
-LAUNCHES = launches()
+# Each needs a second or so; `python -m tests.aot.table` compiles all that ship.
+LAUNCHES = [launch for launch in launches() if launch.in_tests]
 
 
-@pytest.mark.parametrize("target", CHOSEN)
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda launch: f"{launch.name}, {launch.label}")
-def test_compiles_without_spills(launch, target):
-    resources = compiled(launch, target)
-    assert resources.registers > 0
-    assert not faults(launch, resources)
+def test_nothing_is_spilled_and_the_instructions_are_there(launch, target):
+    assert faults(launch, compiled(launch, target)) == []
 
 
-def test_every_kernel_with_checks_is_launched():
+def test_every_kernel_is_compiled():
     assert {launch.name for launch in LAUNCHES} == set(CHECKS)
 
 
