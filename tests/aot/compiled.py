@@ -180,4 +180,5 @@ def faults(launch, resources):
     """What is wrong with a compiled kernel."""
     found = [f"{resources.local} bytes of local memory"] if resources.local else []
     checks = () if launch.label.endswith(ANY_STRIDES) else CHECKS[launch.name]
-    return found + [fault for check in checks if (fault := check(resources.code))]
+    checked = (check(launch, resources.code) for check in checks)
+    return found + [fault for fault in checked if fault]

@@ -3,9 +3,9 @@ import torch
 from ..ptx import loads_of_128_bits
 
 
-def loads_of_128_bits_on_nvidia(code):
+def loads_of_128_bits_on_nvidia(launch, code):
     """AMD's warps are wider, and share the same chunk."""
-    return loads_of_128_bits(code) if ".target sm_" in code else None
+    return loads_of_128_bits(launch, code) if ".target sm_" in code else None
 
 
 CHECKS = {
