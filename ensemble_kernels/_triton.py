@@ -17,7 +17,12 @@ from torch import Tensor
 # function of the operator's name that takes the arguments of its schema.
 FOLDERS = {
     "compact_kv_": "kv_compaction",
+    "mix_distributions": "vocabulary_mixture",
     "segment_attention": "segment_attention",
+    "segment_mean": "token_statistics",
+    "sharpen_prefixes": "vocabulary_mixture",
+    "token_statistics": "token_statistics",
+    "top_k_union": "vocabulary_mixture",
 }
 
 # How often each kernel was launched, by its name: shows that a back end was the one that ran.
@@ -27,6 +32,14 @@ launches: Counter[str] = Counter()
 class Unsupported(ValueError):
     """A launcher raises it, before it launches anything, for inputs that it leaves to others:
     then the reference serves a call that names no back end."""
+
+
+def refuse_float64(name: str, tensor: Tensor) -> None:
+    """For kernels that compute in float32."""
+    if tensor.dtype == torch.float64:
+        raise Unsupported(
+            f"{name} must be of dtype float32, float16, bfloat16 for backend='triton', got float64"
+        )
 
 
 def interpreted() -> bool:
@@ -74,6 +87,12 @@ def run(operator: str, *args: Any, **kwargs: Any) -> Any:
         return launcher(*args, **kwargs)
     with torch.cuda.device(first.device):
         return launcher(*args, **kwargs)
+
+
+def registers(count: int) -> dict[str, int]:
+    """The option that gives a thread up to `count` registers. Without it NVIDIA's assembler spills
+    a few for the sake of occupancy; AMD's has no such option."""
+    return {} if torch.version.hip else {"maxnreg": count}
 
 
 def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., Any]:

@@ -22,18 +22,32 @@ ONCE = {
 # What the interpreter's lane runs.
 LANE = {
     "test_kv_compaction",
+    "test_mixture_contracts",
+    "test_mixture_kernel",
     "test_segment_attention",
+    "test_segment_attention_bits",
     "test_segment_attention_contracts",
     "test_segment_attention_sizes",
+    "test_sharpen_prefixes",
+    "test_token_statistics",
+    "test_top_k_union",
+    "test_triton_interpreted",
+    "test_triton_vocabulary",
+    "test_vocabulary_mixture",
+}
+INTERPRETED_ONLY = {
     "test_segment_attention_bits",
     "test_triton_interpreted",
+    "test_triton_vocabulary",
 }
-INTERPRETED_ONLY = {"test_segment_attention_bits", "test_triton_interpreted"}
 # Without a compiler there is only the reference; in CI that is a failure.
 NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))
 BACKENDS = ("cpu", "reference") if NATIVE else ("reference",)
 if INTERPRETED:
+    from . import interpreter
+
     BACKENDS = ("triton",)
+    interpreter.mend()
 
 
 def pytest_ignore_collect(collection_path):
