@@ -183,13 +183,13 @@ class CoSDRun(DraftedRun):
             data = context.member.table.spell(draft.ids[:count])
             other = Draft([*draft.ids[:count], *ids], data, True)
         else:
-            length, whole = max(len(draft.ids), count + len(ids)), self._whole_characters
-            other = context.redraft(draft, count, ids, length, self.pending, whole_characters=whole)
+            length = max(len(draft.ids), count + len(ids))
+            other = self.drafter.redraft(draft, count, ids, length, self.pending)
         self._ask(other, [j])
         second = self._mean_log_probability(j, place)
         self._opinions[j], self.encodings[j] = kept, encoding
         if second < first and not ended:
-            context.restage(draft.ids[:-1], count)
+            self.drafter.restage(draft, count)
         return second >= first
 
     def _mean_log_probability(self, j: int, place: int) -> float:
