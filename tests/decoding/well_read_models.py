@@ -4,6 +4,7 @@ although their tokens differ."""
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import torch
 
@@ -16,7 +17,7 @@ def pair_scores(tokenizer, width):
     counts = torch.full((width, width), 0.02, dtype=torch.float64)
     for text in (ENGLISH, GERMAN):
         ids = tokenizer(text[: len(text) // 4], add_special_tokens=False)["input_ids"]
-        for pair in zip(ids, ids[1:], strict=False):
+        for pair in pairwise(ids):
             counts[pair] += 1
     return counts.log()
 
