@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -46,6 +47,7 @@ def kinds_that_split():
     return {
         **every_kind(),
         **{name: split_tokenizer(name) for name in SPLITS},
+        "whole_words_first": whole_words_first(split_tokenizer("gpt4"), "你好"),
         "added": split_tokenizer("gpt4", _added(normalized=False)),
         "added_lstrip": split_tokenizer("gpt4", _added(lstrip=True)),
         "added_rstrip": split_tokenizer("gpt4", _added(rstrip=True)),
@@ -53,6 +55,16 @@ def kinds_that_split():
         "added_words": split_tokenizer("qwen2", (("the quick", ()), (" a  b", ()))),
         "added_across": split_tokenizer("gpt4", (("字你", ()), ("e\nf", ()), (". ", ()))),
     }
+
+
+def whole_words_first(tokenizer, word):
+    """As Llama 3: a word of the vocabulary is one token, also where merges do not lead to it."""
+    written = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocabulary = written["model"]["vocab"]
+    vocabulary["".join(byte_character(byte) for byte in word.encode())] = len(tokenizer)
+    written["model"]["ignore_merges"] = True
+    backend = Tokenizer.from_str(json.dumps(written))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>")
 
 
 def _added(**how):
