@@ -47,7 +47,7 @@ def kinds_that_split():
     return {
         **every_kind(),
         **{name: split_tokenizer(name) for name in SPLITS},
-        "whole_words_first": whole_words_first(split_tokenizer("gpt4"), "你好"),
+        "whole_words_first": whole_words_first(split_tokenizer("gpt4"), "好字"),
         "added": split_tokenizer("gpt4", _added(normalized=False)),
         "added_lstrip": split_tokenizer("gpt4", _added(lstrip=True)),
         "added_rstrip": split_tokenizer("gpt4", _added(rstrip=True)),

@@ -68,7 +68,7 @@ def test_ordinary_text_byte_by_byte_and_back(kind):
         # Punctuation takes the ends of lines behind it, and only with them all white space.
         ("gpt4", [" ,\n  \nab", " ,\n  \nabc"]),
         ("added_rstrip", ["\n<tool> bro", "\n<tool> brown"]),
-        ("whole_words_first", ["字你好世界", "字你好世界界"]),
+        ("whole_words_first", ["界好字界", "界好字"]),
     ],
 )
 def test_what_tokenizers_see_across(kind, texts):
