@@ -17,8 +17,8 @@ class Joints:
 
     Two neighbouring characters that stand so in no token are in different tokens of every text.
     Pre-tokenizers, normalizers and merges must not see across either: they do not in front of
-    white space that follows something else (the end of a line must follow a word), nor between Chinese characters, which are written
-    without spaces and are parts of no others.
+    white space that follows something else (the end of a line must follow a word), nor between
+    Chinese characters, which are written without spaces and are parts of no others.
 
     Args:
         token_bytes: the bytes of each id, None for an id that is no text.
