@@ -162,6 +162,16 @@ def test_a_drafter_without_a_token_for_the_choice_keeps_its_own(when):
     decisions = [decision for round_ in output.rounds for decision in round_.decisions]
     assert all("cannot write" in d.reason for d in decisions)
     assert [d.chosen for d in decisions] == [b"a"] * 7
+    assert all(d.mixture[0] == d.mixture[1] > 0 for d in decisions)
+
+
+@pytest.mark.parametrize("when", ["safe", "always"])
+def test_a_drafter_that_would_end_ends_where_it_cannot_write_the_choice(when):
+    drafter = scripted(HOLES, [{HOLES.eos_token_id: 0.4}], PROMPT, "drafter")
+    verifier = scripted(BYTES, [{BYTES.convert_tokens_to_ids("q"): 0.9}], PROMPT, "verifier")
+    output = SAFE(drafter, [verifier], ensemble_when=when).generate(PROMPT, max_new_tokens=7)
+    assert (output.text, output.finish_reason) == ("", "stop")
+    assert output.token_ids == [[HOLES.eos_token_id], [BYTES.eos_token_id]]
 
 
 def test_a_verifier_alone_may_end_the_text():
