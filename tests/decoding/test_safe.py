@@ -139,6 +139,36 @@ def test_the_skip_rule_keeps_what_the_mixture_would_choose_where_all_have_the_by
     assert decision.chosen == b"I"
 
 
+@pytest.mark.parametrize(
+    ("probability", "reason"), [(0.49, "ensembled"), (0.51, "mean probability above one half")]
+)
+def test_the_mean_of_own_probabilities_must_exceed_one_half(probability, reason):
+    """Weighted: the drafter counts three times."""
+    a, b = BYTES.convert_tokens_to_ids(["a", "b"])
+    drafter = scripted(BYTES, [{a: (4 * probability - 0.3) / 3}], PROMPT, "drafter")
+    verifier = scripted(BYTES, [{a: 0.3, b: 0.6}], PROMPT, "verifier")
+    method = SAFE(drafter, [verifier], weights=[3, 1])
+    output = method.generate(PROMPT, max_new_tokens=1)
+    (decision,) = output.rounds[0].decisions
+    assert (decision.reason, decision.mean) == (reason, pytest.approx(probability))
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "z", "chosen"),
+    [
+        (0.22, 0.30, 0.27, "I"),  # all that begins with it: 0.52
+        (0.22, 0.52, 0.10, "Incorrect"),  # the mixture is sure without it
+        (0.09, 0.12, 0.18, "z"),  # too unlikely itself, though it would have 0.21
+    ],
+)
+def test_prefixes_are_sharpened_where_the_mixture_is_unsure(short, long, z, chosen):
+    ids = BYTES.convert_tokens_to_ids(["I", "Incorrect", "z"])
+    row = dict(zip(ids, (short, long, z), strict=True))
+    drafter, verifier = (scripted(BYTES, [row], PROMPT, name) for name in "ab")
+    method = SAFE(drafter, [verifier], ensemble_when="always")
+    assert method.generate(PROMPT, max_new_tokens=1).text == chosen
+
+
 def most_certain(probabilities, weights):
     return probabilities[torch.special.entr(probabilities).sum(1).argmin()]
 
