@@ -84,8 +84,8 @@ def test_a_verifier_reads_only_what_is_new_to_it(kinds):
                 ids = NaiveEncoder(run.contexts[j].member.tokenizer).encode(start)[0]
             whole = [*run.contexts[j].member.encode_prompt(PROMPT), *ids]
             missing = len(whole) - shared(known[j], whole)
-            assert missing <= new + 1
-            assert new <= missing + 1
+            # An id is fed again where a later one has changed how the text behind it is encoded.
+            assert missing <= new <= missing + (0 if same else 1)
             reread += new - missing
             known[j] = list(run.contexts[j].ids)
     assert reread <= (len(counters) - 1) * len(run.output.rounds)
