@@ -169,6 +169,19 @@ def test_prefixes_are_sharpened_where_the_mixture_is_unsure(short, long, z, chos
     assert method.generate(PROMPT, max_new_tokens=1).text == chosen
 
 
+@pytest.mark.parametrize("when", ["safe", "always"])
+def test_members_with_equal_tables_hand_each_other_ids(when):
+    """Two ids are an "A", and the mixture of ids chooses the one that no tokenizer emits."""
+    byte, letter, other = PIECES.convert_tokens_to_ids(["<0x41>", "A", "z"])
+    drafter = scripted(PIECES, [{other: 0.3}], PROMPT, "drafter")
+    verifier = scripted(PIECES, [{byte: 0.8}], PROMPT, "verifier")
+    for alignment, chosen in (("auto", byte), ("union", letter)):
+        method = SAFE(drafter, [verifier], ensemble_when=when, alignment=alignment)
+        output = method.generate(PROMPT, max_new_tokens=3)
+        assert output.token_ids == [[chosen] * 3] * 2
+        assert output.text == "AAA"
+
+
 def most_certain(probabilities, weights):
     return probabilities[torch.special.entr(probabilities).sum(1).argmin()]
 
