@@ -7,6 +7,7 @@ from transformers import TextStreamer
 from ensemble_decoding import SAFE, DecodingError
 from ensemble_decoding.context import DecodingContext
 from ensemble_decoding.drafted_run import DraftedRun
+from ensemble_decoding.drafter import Drafter
 from ensemble_decoding.reader import Reader
 from ensemble_decoding.safe_vote import SafeVote
 from ensemble_decoding.text_follower import TextFollower
@@ -25,7 +26,7 @@ STAGES = {
     "safe": [
         (DecodingContext, "decode", 12),
         (DecodingContext, "read", 7),
-        (DecodingContext, "accept", 3),
+        (Drafter, "accept", 3),
         (TextFollower, "encode", 9),
         (Reader, "keep", 14),
         (SafeVote, "mix", 4),
@@ -33,7 +34,7 @@ STAGES = {
     ],
     "always": [
         (DecodingContext, "append", 9),
-        (DecodingContext, "accept", 3),
+        (Drafter, "accept", 3),
         (Reader, "last", 8),
         (TextFollower, "encode", 9),
         (SafeVote, "mix", 4),
