@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ensemble_kernels import token_statistics
+from ensemble_kernels.profiling import annotate
 
 from .attention import no_mask
 from .cache import SegmentCache, cache_argument
@@ -258,7 +259,7 @@ class DecodingContext:
             }
         start = time.perf_counter()
         self.cache.stage(tokens.shape[1])
-        with torch.no_grad():
+        with torch.no_grad(), annotate("forward"):
             logits = self.member.model(
                 input_ids=tokens, use_cache=True, logits_to_keep=logits_to_keep, **keywords
             ).logits[0]
