@@ -32,7 +32,8 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY, RECORD = "libensemble_kernels.so", "_native_build.json"
-SOURCES = [*sorted((ROOT / "csrc" / "cpu").glob("*.cpp")), ROOT / "csrc" / "registration.cpp"]
+CSRC = ROOT / "csrc"
+SOURCES = sorted([*CSRC.glob("*.cpp"), *CSRC.glob("cpu/*.cpp")])
 OLDEST_TORCH = (2, 11)
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # GCC 12 sees uninitialised values in its own intrinsics, and warns of vectors as arguments although
@@ -94,11 +95,11 @@ class Step(NamedTuple):
 def steps(folder: Path, library: Path) -> tuple[list[Step], Step]:
     """The compilations, and the link behind them."""
     cxx, torch = compiler(), torch_folder()
-    flags = [*FLAGS, f"-I{ROOT / 'csrc' / 'include'}", "-isystem", str(torch / "include")]
+    flags = [*FLAGS, f"-I{CSRC}", f"-I{CSRC / 'include'}", "-isystem", str(torch / "include")]
     flags += shlex.split(os.environ.get("CXXFLAGS", ""))
     compilations = []
     for source in SOURCES:
-        output = folder / f"{source.stem}.o"
+        output = folder / f"{'-'.join(source.relative_to(CSRC).parts)}.o"
         files = ["-MD", "-MF", f"{output}.d", "-c", str(source), "-o", str(output)]
         compilations.append(Step(output, [source], [*cxx, *flags, *files]))
     objects = [step.output for step in compilations]
