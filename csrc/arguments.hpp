@@ -65,6 +65,9 @@ inline Tensor empty_cpu(const std::vector<int64_t>& sizes, ScalarType dtype) {
 std::vector<int64_t> checked_offsets(const std::string& name, const Tensor& offsets,
                                      int64_t length, int64_t batch_row = -1);
 
+// Raises std::invalid_argument for a token id that is not below `vocab_size`.
+void check_token_ids(const Tensor& token_ids, int64_t vocab_size);
+
 // `body(i)` for each i below `count`, on all threads where there is work for them: `cost` is that of
 // one i, in units of about a nanosecond. Threads take the next i when they are done, since units of
 // work differ; what they compute may depend on i alone.

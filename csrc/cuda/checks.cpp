@@ -17,4 +17,19 @@ bool contents_are_checked() {
   return value && std::strcmp(value, "1") == 0;
 }
 
+int32_t type_of(const Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Float:
+      return EK_FLOAT32;
+    case ScalarType::Double:
+      return EK_FLOAT64;
+    case ScalarType::Half:
+      return EK_FLOAT16;
+    case ScalarType::BFloat16:
+      return EK_BFLOAT16;
+    default:
+      throw std::invalid_argument("expected a tensor of a floating-point dtype");
+  }
+}
+
 }  // namespace ensemble_kernels::cuda

@@ -31,6 +31,9 @@ void check_launch(const char* operator_name, int error);
 // ENSEMBLE_KERNELS_DEBUG=1.
 bool contents_are_checked();
 
+// As the launchers name it. Raises std::invalid_argument for what is no floating-point dtype.
+int32_t type_of(const Tensor& tensor);
+
 inline Tensor on_cpu(const Tensor& tensor) {
   return torch::stable::to(tensor,
                            torch::stable::Device(torch::headeronly::DeviceType::CPU));

@@ -8,7 +8,7 @@ int ek_compact_kv(const EkCompaction* call, void* stream) {
     return cudaSuccess;
   }
   const int64_t blocks = ceil_div(threads, compaction_threads);
-  if (blocks > 0x7fffffff) {
+  if (blocks > most_blocks) {
     return cudaErrorInvalidConfiguration;
   }
   const auto run = [&](auto kernel) {

@@ -12,6 +12,8 @@ extern "C" {
 
 const char* ek_error_name(int error);
 
+enum { EK_FLOAT32, EK_FLOAT64, EK_FLOAT16, EK_BFLOAT16 };
+
 /* `compact_kv_`. A slot of a matrix is `groups` runs of `group_units` units of `unit_bytes` each. */
 enum { EK_LEADING = 8 };
 typedef struct {
@@ -28,6 +30,61 @@ typedef struct {
   int32_t unit_bytes;                             /* 1, 2, 4, 8 or 16, and all is aligned to it */
 } EkCompaction;
 int ek_compact_kv(const EkCompaction* call, void* stream);
+
+/* `token_statistics`. */
+typedef struct {
+  const void* logits;
+  const int64_t* token_ids;
+  int64_t rows, vocab_size, row_stride, column_stride, id_stride;
+  int64_t stretches; /* set by the launcher */
+  double factor;     /* log2(e) / temperature */
+  float *logprob, *max_logprob, *logsumexp, *entropy;
+  int64_t* argmax;
+  void* parts; /* of ek_token_statistics_parts bytes */
+  int32_t type;
+} EkTokenStatistics;
+int64_t ek_token_statistics_parts(int64_t rows, int64_t vocab_size);
+int ek_token_statistics(const EkTokenStatistics* call, void* stream);
+
+/* `segment_mean`. */
+typedef struct {
+  const void* values;
+  const int32_t* offsets; /* [segments + 1] */
+  int64_t segments, stride, offset_stride;
+  float* means;
+  int32_t type;
+} EkSegmentMean;
+int ek_segment_mean(const EkSegmentMean* call, void* stream);
+
+/* What the operators over a union vocabulary share. The maps are contiguous. */
+enum { EK_MODELS = 16 };
+typedef struct {
+  const void* logits;     /* [rows, width] */
+  const int32_t* offsets; /* [size + 1] */
+  const int32_t* ids;     /* [id_count] */
+  int64_t row_stride, column_stride, width, id_count;
+  int32_t type;
+} EkUnionModel;
+typedef struct {
+  EkUnionModel models[EK_MODELS];
+  const float *weights, *temperature; /* [count], contiguous; not normalised */
+  int64_t rows, size;
+  int32_t count;
+  int32_t in_double; /* whether any model's logits are */
+} EkUnionModels;
+
+/* `mix_distributions`. */
+typedef struct {
+  EkUnionModels all;
+  float* probabilities; /* [rows, size] */
+  float* lost_mass;     /* [count, rows] */
+  uint8_t* fell_back;   /* [rows] */
+  int32_t geometric;
+  void* workspace;           /* of ek_mix_distributions_workspace bytes */
+  int64_t stretches, chunks; /* of all models, and of the union; set by the launcher */
+} EkMixture;
+int64_t ek_mix_distributions_workspace(const EkUnionModels* all);
+int ek_mix_distributions(const EkMixture* call, void* stream);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 // One block runs at a time, on one thread of the system. Not thread_local, since AddressSanitizer
 // guards static arrays alone.
 #define __shared__ static

@@ -20,6 +20,11 @@ BACKENDS = ("cpu", "reference") if NATIVE else ("reference",)
 # The CUDA kernels, on the CPU.
 EMULATED = {
     "test_kv_compaction": kv_compaction,
+    "test_token_statistics": token_statistics,
+    "test_vocabulary_mixture": vocabulary_mixture,
+    "test_sharpen_prefixes": vocabulary_mixture,
+    "test_top_k_union": vocabulary_mixture,
+    "test_mixture_contracts": vocabulary_mixture,
 }
 
 

@@ -10,6 +10,7 @@ namespace ensemble_kernels::cuda {
 
 constexpr unsigned warp_lanes = 32;
 constexpr unsigned all_lanes = 0xffffffffu;
+constexpr int64_t most_blocks = 0x7fffffff;  // in the first dimension of a grid
 
 template <typename... Parameters, typename... Given>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, void* stream,
