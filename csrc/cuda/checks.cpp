@@ -1,7 +1,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "device.hpp"
+#include "cuda/device.hpp"
 
 namespace ensemble_kernels::cuda {
 

@@ -1,8 +1,8 @@
 // `compact_kv_` on CUDA tensors.
 #include "kv_arguments.hpp"
 
-#include "device.hpp"
-#include "operators.hpp"
+#include "cuda/device.hpp"
+#include "cuda/operators.hpp"
 
 namespace ensemble_kernels::cuda {
 

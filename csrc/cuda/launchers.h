@@ -86,6 +86,33 @@ typedef struct {
 int64_t ek_mix_distributions_workspace(const EkUnionModels* all);
 int ek_mix_distributions(const EkMixture* call, void* stream);
 
+/* `sharpen_prefixes`. */
+typedef struct {
+  const void* probabilities; /* [rows, size] */
+  const int32_t* prefix_end; /* [size] */
+  const int64_t* columns;    /* [rows, candidates] */
+  int64_t rows, size, candidates;
+  int64_t row_stride, column_stride, end_stride, candidate_row_stride, candidate_stride;
+  double threshold; /* as the dtype rounds it */
+  void* sharpened;  /* [rows, size] */
+  double* sums;     /* of ek_sharpen_prefixes_sums numbers */
+  int32_t type;
+} EkSharpening;
+int64_t ek_sharpen_prefixes_sums(int64_t rows, int64_t size);
+int ek_sharpen_prefixes(const EkSharpening* call, void* stream);
+
+/* `top_k_union`. */
+typedef struct {
+  EkUnionModels all;
+  const int32_t* score_columns[EK_MODELS]; /* [size] */
+  int64_t k, width;     /* of a row of the results */
+  int64_t* columns;     /* [rows, width] */
+  float* probabilities; /* [rows, width] */
+  void* workspace;      /* of ek_top_k_union_workspace bytes */
+} EkTopK;
+int64_t ek_top_k_union_workspace(const EkTopK* call);
+int ek_top_k_union(const EkTopK* call, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,13 @@ std::tuple<Tensor, Tensor, Tensor> mix_distributions(std::vector<Tensor> logits,
                                                      std::vector<Tensor> map_ids, Tensor weights,
                                                      Tensor temperature, bool geometric);
 
+Tensor sharpen_prefixes(Tensor probabilities, Tensor prefix_end, Tensor columns, double threshold);
+
+std::tuple<Tensor, Tensor> top_k_union(std::vector<Tensor> logits, std::vector<Tensor> map_offsets,
+                                       std::vector<Tensor> map_ids,
+                                       std::vector<Tensor> score_columns, Tensor weights,
+                                       Tensor temperature, int64_t k);
+
 // For the dispatch key that the library `m` is made for.
 template <typename Library>
 void implement_operators(Library& m) {
@@ -31,6 +38,8 @@ void implement_operators(Library& m) {
   m.impl("token_statistics", TORCH_BOX(&token_statistics));
   m.impl("segment_mean", TORCH_BOX(&segment_mean));
   m.impl("mix_distributions", TORCH_BOX(&mix_distributions));
+  m.impl("sharpen_prefixes", TORCH_BOX(&sharpen_prefixes));
+  m.impl("top_k_union", TORCH_BOX(&top_k_union));
 }
 
 }  // namespace ensemble_kernels::cuda

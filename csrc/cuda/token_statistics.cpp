@@ -1,8 +1,8 @@
 // `token_statistics` and `segment_mean` on CUDA tensors.
 #include <tuple>
 
-#include "device.hpp"
-#include "operators.hpp"
+#include "cuda/device.hpp"
+#include "cuda/operators.hpp"
 
 namespace ensemble_kernels::cuda {
 

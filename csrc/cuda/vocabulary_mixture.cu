@@ -21,8 +21,9 @@ template <typename Scalar>
 cudaError_t mix(const EkMixture& call, void* stream) {
   const dim3 of_stretches(static_cast<unsigned>(call.all.rows * call.stretches));
   const dim3 of_chunks(static_cast<unsigned>(call.all.rows * call.chunks));
-  cudaError_t error = launch(softmax_parts, of_stretches, chunk_threads, stream, call.all,
-                             call.stretches, MixtureWorkspace(call).parts);
+  cudaError_t error = launch(softmax_parts<sizeof(Scalar) == sizeof(double)>, of_stretches,
+                             chunk_threads, stream, call.all, call.stretches,
+                             MixtureWorkspace(call).parts);
   if (error == cudaSuccess) {
     error = launch(mix_chunks<Scalar>, of_chunks, chunk_threads, stream, call);
   }

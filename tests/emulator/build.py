@@ -39,8 +39,15 @@ def library() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:  # workers of pytest-xdist come at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
+        failure = folder / "failure"
+        if failure.exists():  # the same for every test
+            raise RuntimeError(failure.read_text())
         if not path.exists():
-            _build(folder, path)
+            try:
+                _build(folder, path)
+            except RuntimeError as error:
+                failure.write_text(str(error))
+                raise
     return path
 
 

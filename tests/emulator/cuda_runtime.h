@@ -92,6 +92,11 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
   emulator::Block::running->barrier({file, line});
 }
 
+inline int __syncthreads_count(int predicate, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE()) {
+  return emulator::Block::running->barrier({file, line}, predicate != 0);
+}
+
 namespace emulator {
 
 template <typename T>
@@ -144,11 +149,3 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, const char* file = _
 }
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
-inline int __ffs(int bits) { return __builtin_ffs(bits); }
-
-// A thread runs alone until it waits.
-inline int atomicAdd(int* place, int value) {
-  const int before = *place;
-  *place += value;
-  return before;
-}

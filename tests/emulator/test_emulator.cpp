@@ -175,6 +175,20 @@ TEST(collectives_exchange_what_the_lanes_of_a_warp_have) {
   });
 }
 
+__global__ void votes(int* out) {
+  const int t = static_cast<int>(threadIdx.x);
+  const int few = __syncthreads_count(t < 5), many = __syncthreads_count(t >= 5);
+  out[t] = 1000 * few + many;
+}
+
+TEST(a_barrier_counts_the_votes_of_a_block) {
+  in_each_order([] {
+    std::vector<int> out(threads);
+    CHECK(launch(votes, 1, threads, out.data()) == cudaSuccess);
+    CHECK(std::count(out.begin(), out.end(), 5059) == threads);
+  });
+}
+
 __global__ void halves(int* out) {
   const bool low = threadIdx.x < 16;
   int value = static_cast<int>(threadIdx.x);

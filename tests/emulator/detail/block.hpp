@@ -112,15 +112,19 @@ class Block {
     return fault_;
   }
 
-  void barrier(Site site) {
+  // Returns how many threads of the block have come with `vote`.
+  int barrier(Site site, bool vote = false) {
     Thread& self = *current;
     self.state = State::at_barrier;
     self.site = site;
+    votes_ += vote;
     if (++at_barrier_ < count_) {
       self.fiber.suspend();
-      return;
+      return counted_;
     }
     at_barrier_ = 0;
+    counted_ = votes_;
+    votes_ = 0;
     for (unsigned i = 0; i < count_; ++i) {
       if (!(threads_[i].site == site)) {
         fault("one barrier was reached at two places: " + whereabouts());
@@ -128,6 +132,7 @@ class Block {
       }
       threads_[i].state = State::ready;
     }
+    return counted_;
   }
 
   // Meets the other lanes of `mask`; returns what each has posted, 16 bytes a lane.
@@ -190,6 +195,7 @@ class Block {
     }
     received_.resize((count_ + warp_size - 1) / warp_size);
     at_barrier_ = finished_ = 0;
+    votes_ = 0;
     fault_.clear();
     running = this;
     for (unsigned i = 0; i < count_; ++i) {
@@ -228,6 +234,7 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<std::vector<Received>> received_;
   unsigned count_ = 0, at_barrier_ = 0, finished_ = 0, releases_ = 0;
+  int votes_ = 0, counted_ = 0;
   void (*body_)(const void*) = nullptr;
   const void* given_ = nullptr;
   std::string fault_;

@@ -69,12 +69,12 @@ struct Tile {
   }
 };
 
-// `count` columns of a row from `data` on, `stride` elements apart; -inf behind them. In loads of 128
-// bits where the row allows it. A thread gets the same columns where it does not, so that a result
-// depends on the values alone.
-template <unsigned threads, int size, typename T>
-__device__ void load_tile(const T* data, int64_t stride, int64_t count,
-                          ScalarOf<T> (&values)[size]) {
+// `convert` of `count` columns of a row from `data` on, `stride` elements apart; `nothing` behind them.
+// In loads of 128 bits where the row allows it. A thread gets the same columns where it does not, so
+// that a result depends on the values alone.
+template <unsigned threads, int size, typename T, typename Value, typename Convert>
+__device__ void load_tile(const T* data, int64_t stride, int64_t count, Value nothing,
+                          const Convert& convert, Value (&values)[size]) {
   using Layout = Tile<T, threads>;
   constexpr int vector = Layout::vector;
   static_assert(size % vector == 0, "whole vectors");
@@ -87,16 +87,30 @@ __device__ void load_tile(const T* data, int64_t stride, int64_t count,
       const T* loaded = reinterpret_cast<const T*>(&bits);
 #pragma unroll
       for (int i = 0; i < vector; ++i) {
-        values[first + i] = widen(loaded[i]);
+        values[first + i] = convert(loaded[i]);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < vector; ++i) {
-        values[first + i] = column + i < count ? widen(data[(column + i) * stride])
-                                               : minus_infinity<ScalarOf<T>>;
+        values[first + i] =
+            column + i < count ? convert(data[(column + i) * stride]) : nothing;
       }
     }
   }
+}
+
+struct Widen {
+  template <typename T>
+  __device__ ScalarOf<T> operator()(T value) const {
+    return widen(value);
+  }
+};
+
+// Logits, -inf behind them.
+template <unsigned threads, int size, typename T>
+__device__ void load_logits(const T* data, int64_t stride, int64_t count,
+                            ScalarOf<T> (&logits)[size]) {
+  load_tile<threads>(data, stride, count, minus_infinity<ScalarOf<T>>, Widen{}, logits);
 }
 
 }  // namespace ensemble_kernels::cuda

@@ -47,7 +47,7 @@ __device__ SoftmaxPart softmax_part(const EkUnionModel& model, int64_t row, int6
   const T* data = static_cast<const T*>(model.logits) + row * model.row_stride +
                   start * model.column_stride;
   Scalar logits[logits_per_thread];
-  load_tile<chunk_threads>(data, model.column_stride, model.width - start, logits);
+  load_logits<chunk_threads>(data, model.column_stride, model.width - start, logits);
   Scalar peak = nothing;
 #pragma unroll
   for (const Scalar logit : logits) {
@@ -64,7 +64,9 @@ __device__ SoftmaxPart softmax_part(const EkUnionModel& model, int64_t row, int6
   return {peak, block_reduce<chunk_threads>(double{total}, 0.0, Add{})};
 }
 
-// `parts [rows, stretches]`
+// `parts [rows, stretches]`. Without double precision where no model needs it, which halves the
+// registers.
+template <bool in_double>
 __global__ void __launch_bounds__(chunk_threads, 2)
     softmax_parts(const __grid_constant__ EkUnionModels all, int64_t stretches,
                   SoftmaxPart* parts) {
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(chunk_threads, 2)
   const EkUnionModel& model = all.models[found.model];
   const int64_t start = (stretch - found.first) * softmax_stretch;
   const double factor = factor_of(all, found.model);
-  SoftmaxPart part;
+  SoftmaxPart part{};
   switch (model.type) {  // the same for the whole block
     case EK_FLOAT32:
       part = softmax_part<float>(model, row, start, factor);
@@ -85,7 +87,9 @@ __global__ void __launch_bounds__(chunk_threads, 2)
       part = softmax_part<__nv_bfloat16>(model, row, start, factor);
       break;
     default:
-      part = softmax_part<double>(model, row, start, factor);
+      if constexpr (in_double) {
+        part = softmax_part<double>(model, row, start, factor);
+      }
   }
   if (threadIdx.x == 0) {
     parts[blockIdx.x] = part;

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(statistics_threads)
   const T* data = static_cast<const T*>(call.logits) + row * call.row_stride +
                   start * call.column_stride;
   Scalar logits[logits_of_thread];
-  load_tile<statistics_threads>(data, call.column_stride, call.vocab_size - start, logits);
+  load_logits<statistics_threads>(data, call.column_stride, call.vocab_size - start, logits);
 
   Scalar peak = nothing;
 #pragma unroll
