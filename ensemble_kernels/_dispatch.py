@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import _native
+from . import _cuda, _native
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 _NOT_INCLUDED = "not included in this build"
@@ -18,11 +18,17 @@ _NOT_INCLUDED = "not included in this build"
 default_backend = os.environ.get("ENSEMBLE_KERNELS_BACKEND") or None
 
 _references: dict[str, Callable[..., Any]] = {}
+_cuda_operators: dict[str, Callable[..., Any]] = {}
 
 
 def register_reference(operator: str, reference: Callable[..., Any]) -> None:
     """Makes `backend="reference"` of `operator` run `reference`."""
     _references[operator] = reference
+
+
+def register_cuda(operator: str, registered: Callable[..., Any]) -> None:
+    """Makes `backend="cuda"` of `operator` run `registered`, which is a PyTorch operator too."""
+    _cuda_operators[operator] = registered
 
 
 def select(operator: str, backend: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,11 +47,12 @@ def select(operator: str, backend: str | None, default: Callable[..., Any]) -> C
     reason = _missing(operator, backend)
     if reason is not None:
         raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")
-    return partial(_on_device, operator, backend, default)
+    registered = _cuda_operators[operator] if backend == "cuda" else default
+    return partial(_on_device, operator, backend, registered)
 
 
 def _on_device(
-    operator: str, backend: str, default: Callable[..., Any], *args: Any, **kwargs: Any
+    operator: str, backend: str, registered: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
     """Calls a native back end by way of the dispatcher, which knows it by the device."""
     first = args[0] if isinstance(args[0], Tensor) else args[0][0]
@@ -54,14 +61,16 @@ def _on_device(
             f"backend={backend!r} of {operator} needs tensors on a device of type {backend}, "
             f"got {first.device.type}"
         )
-    return default(*args, **kwargs)
+    return registered(*args, **kwargs)
 
 
 def _missing(operator: str, backend: str) -> str | None:
     if backend == "reference":
         return None
-    if backend in ("triton", "cuda"):
+    if backend == "triton":
         return _NOT_INCLUDED
+    if backend == "cuda":
+        return _cuda.missing(operator)
     if _native.MISSING is not None:
         return _native.MISSING
     return None if _native.registered(operator, "CPU") else _NOT_INCLUDED

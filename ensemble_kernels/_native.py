@@ -26,15 +26,28 @@ def _load() -> str | None:
 
 def _why_missing() -> str:
     cure = "reinstall where there are a C++17 compiler and torch"
-    try:
-        reason = json.loads(_RECORD.read_text())["reason"]
-    except (OSError, ValueError, KeyError):
+    reason = _recorded("reason")
+    if reason is None:
         # A source tree on the path, which has never been built, hides an installed package.
         return f"{LIBRARY.parent} has no native library: install the package, or {cure}"
     return f"installed without native kernels, {reason}: {cure}"
 
 
+def _recorded(name: str) -> str | None:
+    try:
+        return json.loads(_RECORD.read_text())[name]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 MISSING = _load()
+
+
+def cuda_missing() -> str | None:
+    """None if the library has CUDA kernels, else why not."""
+    if MISSING is not None or registered("compact_kv_", "CUDA"):
+        return MISSING
+    return f"built without CUDA kernels, {_recorded('cuda')}: reinstall where there is nvcc"
 
 
 def registered(operator: str, dispatch_key: str) -> bool:

@@ -113,6 +113,18 @@ typedef struct {
 int64_t ek_top_k_union_workspace(const EkTopK* call);
 int ek_top_k_union(const EkTopK* call, void* stream);
 
+/* `merge_attention_states`. All contiguous. */
+typedef struct {
+  const void* states; /* [splits, rows, size] */
+  const float* lse;   /* [splits, rows] */
+  int64_t splits, rows, size;
+  void* out;         /* [rows, size] */
+  float* merged_lse; /* [rows] */
+  int32_t type;
+  int32_t aligned; /* set by the launcher */
+} EkAttentionStates;
+int ek_merge_attention_states(const EkAttentionStates* call, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -31,6 +31,9 @@ std::tuple<Tensor, Tensor> top_k_union(std::vector<Tensor> logits, std::vector<T
                                        std::vector<Tensor> score_columns, Tensor weights,
                                        Tensor temperature, int64_t k);
 
+// Of `ensemble_kernels_cuda` alone: attention itself is Triton's.
+std::tuple<Tensor, Tensor> merge_attention_states(Tensor states, Tensor lse);
+
 // For the dispatch key that the library `m` is made for.
 template <typename Library>
 void implement_operators(Library& m) {

@@ -23,8 +23,8 @@ def _operators():
     library = torch.library.Library("ensemble_kernels_emulated", "DEF")
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, operator = name.partition("::")
-        if namespace == "ensemble_kernels":
-            schema = getattr(torch.ops.ensemble_kernels, operator).default._schema
+        if namespace == "ensemble_kernels_cuda":
+            schema = getattr(torch.ops.ensemble_kernels_cuda, operator).default._schema
             library.define(str(schema).partition("::")[2])
     torch.ops.load_library(build.library())
     return library, torch.ops.ensemble_kernels_emulated

@@ -27,6 +27,7 @@ void set_order(int64_t order) { emulator::order = static_cast<unsigned>(order); 
 
 STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels_emulated, CPU, m) {
   ensemble_kernels::cuda::implement_operators(m);
+  m.impl("merge_attention_states", TORCH_BOX(&ensemble_kernels::cuda::merge_attention_states));
 }
 
 STABLE_TORCH_LIBRARY_FRAGMENT(ensemble_kernels_emulated, m) { m.def("set_order(int order) -> ()"); }
