@@ -1,4 +1,4 @@
-# The emulator's own tests. It switches stacks by hand, on one platform.
+# The emulator's own tests, and those of the CUDA kernels on it. It switches stacks by hand, on one platform.
 if(NOT (CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64"))
   return()
 endif()
@@ -12,6 +12,14 @@ target_compile_options(emulated INTERFACE -fno-strict-aliasing -Wno-unknown-prag
 add_executable(test_emulator tests/emulator/test_emulator.cpp)
 target_link_libraries(test_emulator PRIVATE emulated)
 add_test(NAME emulator COMMAND test_emulator)
+
+# The very sources that nvcc compiles.
+file(GLOB kernels CONFIGURE_DEPENDS csrc/cuda/*.cu)
+set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+add_executable(test_kernels tests/emulator/test_kernels.cpp ${kernels})
+target_include_directories(test_kernels PRIVATE csrc)
+target_link_libraries(test_kernels PRIVATE emulated)
+add_test(NAME emulated_kernels COMMAND test_kernels)
 
 # What the sanitizers must find in a kernel.
 if(EK_SANITIZE)
