@@ -9,8 +9,8 @@ the environment that is installed into. ENSEMBLE_KERNELS_BUILD says what to buil
     cuda             the CPU and the CUDA kernels, or the install fails
     none             nothing: a pure Python package that works through the references and Triton
 
-The CUDA kernels need nvcc (CUDA_HOME, CUDA_PATH, the path or /usr/local/cuda) but neither a GPU nor a
-torch with CUDA: nvcc compiles them to plain objects, which bring the CUDA runtime along.
+The CUDA kernels need nvcc (CUDA_HOME, CUDA_PATH, the path or /usr/local/cuda) but neither a GPU nor
+a torch with CUDA: nvcc compiles them to plain objects, which bring the CUDA runtime along.
 TORCH_CUDA_ARCH_LIST says for which architectures.
 
 CXX, CXXFLAGS, LDFLAGS and MAX_JOBS are heeded. Without ninja everything is compiled each time.
@@ -91,12 +91,14 @@ def compiler() -> list[str]:
 
 
 def nvcc() -> str:
-    roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    found = [shutil.which("nvcc", path=str(Path(root) / "bin")) for root in roots if root]
-    found += [shutil.which("nvcc"), shutil.which("nvcc", path="/usr/local/cuda/bin")]
-    for program in filter(None, found):
-        return program
-    raise Unbuildable("no nvcc was there")
+    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if named:
+        found = shutil.which("nvcc", path=str(Path(named) / "bin"))
+    else:
+        found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if not found:
+        raise Unbuildable(f"no nvcc was there ({named or 'nvcc'})")
+    return found
 
 
 def code_options() -> list[str]:

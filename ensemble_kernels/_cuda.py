@@ -6,8 +6,9 @@ import torch
 
 from . import _native
 
-# By how many launches each takes and what they read, a model and not a measurement: no GPU has run
-# them yet. `segment_attention` lives from tensor cores, which Triton schedules for every generation.
+# By how many launches each takes and what they read, a model and not a measurement: no GPU has
+# run them yet. `segment_attention` lives from tensor cores, which Triton schedules for every
+# generation.
 FASTEST = {
     "compact_kv_": "cuda",  # one launch for all layers; Triton needs a barrier between its moves
     "token_statistics": "cuda",  # two launches, each logit read once

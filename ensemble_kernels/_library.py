@@ -4,8 +4,8 @@ They are registered here, in Python, so that they exist without a compiler; a na
 Triton only adds implementations for its dispatch keys. The reference is registered as
 CompositeExplicitAutograd and so serves every device that has nothing faster.
 
-What has a CUDA kernel is registered once more, under `ensemble_kernels_cuda`, for the calls that name
-that back end: those never fall back, and compile as any other.
+What has a CUDA kernel is registered once more, under `ensemble_kernels_cuda`, for the calls that
+name that back end: those never fall back, and compile as any other.
 """
 
 from __future__ import annotations

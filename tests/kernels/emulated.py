@@ -1,7 +1,7 @@
 """The CUDA operators on the CPU, as a back end of the tests.
 
-Each call is run with the threads in several orders, whose results must be equal bit by bit: one that
-depends on the order lacks a barrier.
+Each call is run with the threads in several orders, whose results must be equal bit by bit: one
+that depends on the order lacks a barrier.
 """
 
 import copy
@@ -41,9 +41,9 @@ def call(operator, *args, **kwargs):
     _, operators = _operators()
     run = getattr(operators, operator).default
     outcomes = []
-    for order in (0, 1, next(_orders)):
-        given = args if not outcomes else before
-        before = copy.deepcopy(given)  # with their strides: an operator may write to them
+    # With their strides, and once for each run: an operator may write to them.
+    copies = args, copy.deepcopy(args), copy.deepcopy(args)
+    for given, order in zip(copies, (0, 1, next(_orders)), strict=True):
         operators.set_order(order)
         outcomes.append((run(*given, **kwargs), given))
     operators.set_order(0)

@@ -12,9 +12,7 @@ OPERATOR = torch.ops.ensemble_kernels_cuda.merge_attention_states.default
 RUNS = [pytest.param(OPERATOR, id="reference")]
 if emulated.AVAILABLE:
     RUNS.append(
-        pytest.param(
-            lambda *args: emulated.call("merge_attention_states", *args), id="emulated"
-        )
+        pytest.param(lambda *args: emulated.call("merge_attention_states", *args), id="emulated")
     )
 each_run = pytest.mark.parametrize("merge", RUNS)
 
