@@ -71,9 +71,9 @@ void check_token_ids(const Tensor& token_ids, int64_t vocab_size);
 // Raises std::invalid_argument for a column that is neither -1 nor below `size`.
 void check_columns(const Tensor& columns, int64_t size);
 
-// `body(i)` for each i below `count`, on all threads where there is work for them: `cost` is that of
-// one i, in units of about a nanosecond. Threads take the next i when they are done, since units of
-// work differ; what they compute may depend on i alone.
+// `body(i)` for each i below `count`, on all threads where there is work for them: `cost` is that
+// of one i, in units of about a nanosecond. Threads take the next i when they are done, since units
+// of work differ; what they compute may depend on i alone.
 template <typename Body>
 void for_each_unit(int64_t count, double cost, const Body& body) {
   constexpr double worth_a_thread = 10000;

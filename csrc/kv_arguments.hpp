@@ -16,13 +16,13 @@ struct KeptSlots {
   int64_t start;
 };
 
-// Of all rows, read on the CPU. Raises std::invalid_argument where a row does not ascend, names slots
-// that are not there or moves any to the right.
+// Of all rows, read on the CPU. Raises std::invalid_argument where a row does not ascend, names
+// slots that are not there or moves any to the right.
 std::vector<KeptSlots> checked_keep(const Tensor& keep, const Tensor& destination_start,
                                     int64_t slots);
 
-// The leading dimensions of a cache [..., S, D], neighbours taken for one where their strides allow;
-// `batch` is the fourth-last dimension, which stays one of its own where rows differ.
+// The leading dimensions of a cache [..., S, D], neighbours taken for one where their strides
+// allow; `batch` is the fourth-last dimension, which stays one of its own where rows differ.
 class Leading {
  public:
   Leading(const Tensor& cache, int64_t element_size, bool rows_differ) {

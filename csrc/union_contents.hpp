@@ -1,5 +1,5 @@
-// What the operators over a union vocabulary ask of the contents of their arguments, read on the CPU.
-// Each raises std::invalid_argument.
+// What the operators over a union vocabulary ask of the contents of their arguments, read on the
+// CPU. Each raises std::invalid_argument.
 #pragma once
 
 #include <vector>

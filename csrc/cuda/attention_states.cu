@@ -13,8 +13,9 @@ int ek_merge_attention_states(const EkAttentionStates* given, void* stream) {
   }
   return with_type(call.type, [&](auto* element) -> int {
     using T = std::remove_pointer_t<decltype(element)>;
-    const auto at = reinterpret_cast<uintptr_t>(call.states) | reinterpret_cast<uintptr_t>(call.out);
-    call.aligned = at % 16 == 0 && call.size * int64_t{sizeof(T)} % 16 == 0;
+    const auto of = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16; };
+    call.aligned = of(call.states) == 0 && of(call.out) == 0 &&
+                   call.size * int64_t{sizeof(T)} % 16 == 0;
     return launch(merge_states<T>, dim3(static_cast<unsigned>(blocks)), states_threads, stream,
                   call);
   });

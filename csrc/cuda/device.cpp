@@ -10,8 +10,8 @@ namespace {
 
 using CurrentStream = int32_t (*)(int32_t device, void** stream);
 
-// The stable headers have it from torch 2.13 on. Tensors on a GPU are there, and so is libtorch_cuda;
-// one that is not loaded yet would be another one.
+// The stable headers have it from torch 2.13 on. Tensors on a GPU are there, and so is
+// libtorch_cuda; one that is not loaded yet would be another one.
 CurrentStream current_stream() {
   void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
   void* found = library ? dlsym(library, "aoti_torch_get_current_cuda_stream") : nullptr;

@@ -14,7 +14,7 @@ const char* ek_error_name(int error);
 
 enum { EK_FLOAT32, EK_FLOAT64, EK_FLOAT16, EK_BFLOAT16 };
 
-/* `compact_kv_`. A slot of a matrix is `groups` runs of `group_units` units of `unit_bytes` each. */
+/* `compact_kv_`. A slot of a matrix is `groups` runs of `group_units` units of `unit_bytes`. */
 enum { EK_LEADING = 8 };
 typedef struct {
   void* cache;

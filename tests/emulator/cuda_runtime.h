@@ -1,5 +1,5 @@
-// Runs CUDA kernels on the CPU, for tests: what of <cuda_runtime.h> the kernels of this project use.
-// See README.md for what it finds and what it cannot.
+// Runs CUDA kernels on the CPU, for tests: what of <cuda_runtime.h> the kernels of this project
+// use. See README.md for what it finds and what it cannot.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,11 @@ struct alignas(16) uint4 {
 using std::max;
 using std::min;
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9, cudaErrorLaunchFailure = 719 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorLaunchFailure = 719
+};
 using cudaStream_t = void*;
 
 struct cudaLaunchConfig_t {
@@ -44,6 +48,12 @@ namespace emulator {
 
 inline std::string last_fault;
 
+// One for all launches, whose stacks are used again.
+inline Block& the_block() {
+  static Block block;
+  return block;
+}
+
 inline cudaError_t failed(cudaError_t error, const std::string& what) {
   last_fault = what;
   return error;
@@ -51,7 +61,7 @@ inline cudaError_t failed(cudaError_t error, const std::string& what) {
 
 template <typename... Parameters>
 cudaError_t run_grid(void (*kernel)(Parameters...), const std::tuple<Parameters...>& given) {
-  static Block block;
+  Block& block = the_block();
   Turns turns(gridDim.x * gridDim.y * gridDim.z);
   for (const unsigned i : turns.next()) {
     blockIdx = {i % gridDim.x, i / gridDim.x % gridDim.y, i / (gridDim.x * gridDim.y)};

@@ -1,4 +1,5 @@
-# The emulator's own tests, and those of the CUDA kernels on it. It switches stacks by hand, on one platform.
+# The emulator's own tests, and those of the CUDA kernels on it. It switches stacks by hand, on one
+# platform.
 if(NOT (CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64"))
   return()
 endif()

@@ -1,7 +1,8 @@
-// The CUDA kernels through their C launchers, against plain loops: in every order of threads, on memory
-// that ends where it must, so that the sanitizers see what goes beyond. The cases of tests/kernels go
-// further; these need neither torch nor Python.
+// The CUDA kernels through their C launchers, against plain loops: in every order of threads, on
+// memory that ends where it must, so that the sanitizers see what goes beyond. The cases of
+// tests/kernels go further; these need neither torch nor Python.
 #include <cuda_runtime.h>
+#include <sys/mman.h>
 
 #include <cmath>
 #include <limits>
@@ -105,10 +106,8 @@ TEST(slots_move_bit_by_bit_in_units_of_any_width) {
 }
 
 template <typename T>
-void check_statistics(int64_t rows, int64_t columns, int64_t shift, std::mt19937& random) {
-  // From `shift` elements on, so that rows are aligned or not.
-  const auto memory = filled<T>(shift + rows * columns, random);
-  const T* logits = memory.get() + shift;
+void check_statistics(const T* logits, int64_t rows, int64_t columns, int64_t stride,
+                      std::mt19937& random) {
   std::vector<int64_t> ids(rows), argmax(rows);
   for (int64_t& id : ids) {
     id = static_cast<int64_t>(random() % columns);
@@ -120,7 +119,7 @@ void check_statistics(int64_t rows, int64_t columns, int64_t shift, std::mt19937
   call.token_ids = ids.data();
   call.rows = rows;
   call.vocab_size = columns;
-  call.row_stride = columns;
+  call.row_stride = stride;
   call.column_stride = call.id_stride = 1;
   call.factor = 1.4426950408889634 / 0.7;
   call.logprob = fields[0].data();
@@ -132,7 +131,7 @@ void check_statistics(int64_t rows, int64_t columns, int64_t shift, std::mt19937
   call.type = type_of<T>();
   CHECK_EQUAL(ek_token_statistics(&call, nullptr), 0);
   for (int64_t row = 0; row < rows; ++row) {
-    const T* own = logits + row * columns;
+    const T* own = logits + row * stride;
     const auto scaled = [&](int64_t i) { return double{widen(own[i])} / 0.7; };
     int64_t best = 0;
     for (int64_t i = 1; i < columns; ++i) {
@@ -154,17 +153,44 @@ void check_statistics(int64_t rows, int64_t columns, int64_t shift, std::mt19937
   }
 }
 
+// From `shift` elements on, so that rows are aligned or not.
+template <typename T>
+void check_shifted(int64_t rows, int64_t columns, int64_t shift, std::mt19937& random) {
+  const auto memory = filled<T>(shift + rows * columns, random);
+  check_statistics(memory.get() + shift, rows, columns, columns, random);
+}
+
 TEST(statistics_of_rows_that_are_aligned_or_not) {
   std::mt19937 random(2);
   in_each_order([&] {
     for (const int64_t columns : {1, 7, 1024, 8191, 8193, 20000}) {
       for (const int64_t shift : {0, 1, 3}) {
-        check_statistics<float>(3, columns, shift, random);
-        check_statistics<BFloat16>(3, columns, shift, random);
+        check_shifted<float>(3, columns, shift, random);
+        check_shifted<BFloat16>(3, columns, shift, random);
       }
-      check_statistics<double>(2, columns, 1, random);
+      check_shifted<double>(2, columns, 1, random);
     }
   });
+}
+
+TEST(rows_that_lie_further_apart_than_32_bits_tell) {
+  // Of 16 GiB, pages that nobody touches take no memory.
+  constexpr int64_t rows = 3, stride = int64_t{1} << 32, columns = 9000;
+  constexpr size_t bytes = ((rows - 1) * stride + columns) * sizeof(BFloat16);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  if (memory == MAP_FAILED) {
+    return;
+  }
+  std::mt19937 random(5);
+  BFloat16* logits = static_cast<BFloat16*>(memory);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto values = filled<BFloat16>(columns, random);
+    std::copy_n(values.get(), columns, logits + row * stride);
+  }
+  check_statistics(logits, rows, columns, stride, random);
+  munmap(memory, bytes);
 }
 
 // A map of `width` ids onto the columns of a union, some onto none.

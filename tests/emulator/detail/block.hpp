@@ -174,8 +174,8 @@ class Block {
     return buffer.lanes;
   }
 
-  // Ends the block, from one of its threads: in two steps, since a stack that is left for good keeps
-  // what it has allocated.
+  // Ends the block, from one of its threads: in two steps, since a stack that is left for good
+  // keeps what it has allocated.
   void fault(const std::string& what) { fault_ = what; }
   [[noreturn]] void stop() { current->fiber.finish(); }
 

@@ -1,8 +1,8 @@
-// The merge of `segment_attention`'s states: what each split of the keys made of a row, its output and
-// its natural log-sum-exp, becomes what all keys make of it.
+// The merge of `segment_attention`'s states: what each split of the keys made of a row, its output
+// and its natural log-sum-exp, becomes what all keys make of it.
 //
-// Floor: R·P·(D·b + 4) + R·(D·b + 4) bytes for R rows of P splits. A warp takes a row, splits in the
-// order of their index; a split that saw nothing (LSE -inf) is never read, whatever lies there.
+// Floor: R·P·(D·b + 4) + R·(D·b + 4) bytes for R rows of P splits. A warp takes a row, splits in
+// the order of their index; a split that saw nothing (LSE -inf) is never read, whatever lies there.
 #pragma once
 
 #include "ensemble_kernels/cuda/logits.cuh"

@@ -3,11 +3,11 @@
 // Floor: 2 · (bytes of the kept slots), read once and written once; at decoding sizes the launch
 // costs more than the moves.
 //
-// A thread owns a column: one unit of up to 16 bytes of each slot of one [S, D] matrix. It walks the
-// kept slots upward, so that no thread touches what another owns and no barrier is needed: a
-// destination lies at or before its source, hence before all later sources. For the same reason some
-// slots may be loaded before any is stored, which hides the latency of memory. How many slots there
-// are is read on the device, so that a captured graph replays with other lengths.
+// A thread owns a column: one unit of up to 16 bytes of each slot of one [S, D] matrix. It walks
+// the kept slots upward, so that no thread touches what another owns and no barrier is needed: a
+// destination lies at or before its source, hence before all later sources. For the same reason
+// some slots may be loaded before any is stored, which hides the latency of memory. How many slots
+// there are is read on the device, so that a captured graph replays with other lengths.
 #pragma once
 
 #include "cuda/launchers.h"

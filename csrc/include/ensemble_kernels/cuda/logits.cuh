@@ -69,9 +69,9 @@ struct Tile {
   }
 };
 
-// `convert` of `count` columns of a row from `data` on, `stride` elements apart; `nothing` behind them.
-// In loads of 128 bits where the row allows it. A thread gets the same columns where it does not, so
-// that a result depends on the values alone.
+// `convert` of `count` columns of a row from `data` on, `stride` elements apart; `nothing` behind
+// them. In loads of 128 bits where the row allows it. A thread gets the same columns where it does
+// not, so that a result depends on the values alone.
 template <unsigned threads, int size, typename T, typename Value, typename Convert>
 __device__ void load_tile(const T* data, int64_t stride, int64_t count, Value nothing,
                           const Convert& convert, Value (&values)[size]) {

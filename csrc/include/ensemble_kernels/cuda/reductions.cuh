@@ -1,5 +1,5 @@
-// Reductions over a warp and over a block. They pair lanes and warps in a fixed way, so that a result
-// is the same, bit by bit, on every run and on every thread.
+// Reductions over a warp and over a block. They pair lanes and warps in a fixed way, so that a
+// result is the same, bit by bit, on every run and on every thread.
 #pragma once
 
 #include "ensemble_kernels/cuda/launch.cuh"

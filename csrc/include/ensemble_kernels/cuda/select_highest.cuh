@@ -1,5 +1,5 @@
-// The k highest of many scores, without atomics and without sorting: the bits of the k-th highest are
-// found one after the other by counting, and what reaches it is written in its order.
+// The k highest of many scores, without atomics and without sorting: the bits of the k-th highest
+// are found one after the other by counting, and what reaches it is written in its order.
 #pragma once
 
 #include <cstring>
@@ -20,8 +20,8 @@ __device__ inline uint64_t bits_of(double value) {
   return bits;
 }
 
-// A whole number that is greater where the score is, and 0 for -inf, which is never chosen. Both zeros
-// have the same. A NaN has one as good as any.
+// A whole number that is greater where the score is, and 0 for -inf, which is never chosen. Both
+// zeros have the same. A NaN has one as good as any.
 template <typename Scalar>
 __device__ auto key_of(Scalar score) {
   using Bits = decltype(bits_of(score));
@@ -36,8 +36,8 @@ __device__ auto key_of(Scalar score) {
 template <typename Scalar>
 using KeyOf = decltype(key_of(Scalar()));
 
-// The key of the k-th highest, 0 where there are no k that may be chosen. `count_at_least(key)` must
-// say to every thread how many of all keys there are from `key` on.
+// The key of the k-th highest, 0 where there are no k that may be chosen. `count_at_least(key)`
+// must say to every thread how many of all keys there are from `key` on.
 template <typename Key, typename Count>
 __device__ Key kth_key(int64_t k, const Count& count_at_least) {
   Key found = 0;

@@ -1,9 +1,9 @@
 // `sharpen_prefixes`: the mass of a candidate's continuations, which lie behind it in the union.
 //
 // Floor: 2·R·U·b bytes and the ranges, of which a row has at most 1 / threshold at each depth. The
-// first launch copies and, since it reads everything anyway, sums each chunk in double precision; the
-// second asks every candidate and adds up a likely one's range: whole chunks from their sums, so that
-// even b" ", with half of the union behind it, reads no more than two chunks.
+// first launch copies and, since it reads everything anyway, sums each chunk in double precision;
+// the second asks every candidate and adds up a likely one's range: whole chunks from their sums,
+// so that even b" ", with half of the union behind it, reads no more than two chunks.
 #pragma once
 
 #include "ensemble_kernels/cuda/logits.cuh"

@@ -1,9 +1,9 @@
 // `token_statistics`: log-probability, argmax, log-sum-exp and entropy of rows of logits.
 //
-// Floor: R·V·b bytes, read once: a block holds a stretch of a row in its registers, finds its maximum
-// and then sums exponentials that need no correction. A row is cut into stretches of a fixed length,
-// so that its result does not depend on how many rows there are; a second launch merges them in
-// double precision, a warp a row.
+// Floor: R·V·b bytes, read once: a block holds a stretch of a row in its registers, finds its
+// maximum and then sums exponentials that need no correction. A row is cut into stretches of a
+// fixed length, so that its result does not depend on how many rows there are; a second launch
+// merges them in double precision, a warp a row.
 #pragma once
 
 #include "ensemble_kernels/cuda/logits.cuh"
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(statistics_threads)
 #pragma unroll
   for (int i = 0; i < logits_of_thread; ++i) {
     Scalar exponent = (logits[i] - shift) * scale;
-    // 2^-126 stands in for less, -inf included, whose product with 0 would be NaN: even a million of
-    // them change no digit of a sum that is at least 1. NaN stays.
+    // 2^-126 stands in for less, -inf included, whose product with 0 would be NaN: even a million
+    // of them change no digit of a sum that is at least 1. NaN stays.
     exponent = exponent < Scalar(-126) ? Scalar(-126) : exponent;
     const Scalar weight = power_of_2(exponent);
     total += weight;
@@ -102,7 +102,8 @@ struct HigherPeak {
 
 // ptxas takes 32 registers, and spills, where it is not told that there may be more.
 template <typename T>
-__global__ void __launch_bounds__(merging_threads, 4) merge_stretches(const EkTokenStatistics call) {
+__global__ void __launch_bounds__(merging_threads, 4)
+    merge_stretches(const EkTokenStatistics call) {
   const unsigned lane = threadIdx.x % warp_lanes;
   const int64_t row =
       int64_t{blockIdx.x} * (merging_threads / warp_lanes) + threadIdx.x / warp_lanes;

@@ -1,10 +1,11 @@
 // `top_k_union`: the union of several models' k likeliest columns, scored by each of them.
 //
-// Floor: R·Σ V_m·b bytes and the map, once; at decoding sizes three launches, each for all models and
-// rows. (1) A block scores a chunk of one model's columns, keeps the scores for (3) and the k best of
-// them; (2) a block chooses one model's k best among those; (3) a block unites a row's models, whose
-// lists ascend, and mixes. Scores are compared as they are, in float32 or float64, so that ties are
-// exact, and all lists keep the order of the columns: nothing depends on the order of blocks.
+// Floor: R·Σ V_m·b bytes and the map, once; at decoding sizes three launches, each for all models
+// and rows. (1) A block scores a chunk of one model's columns, keeps the scores for (3) and the k
+// best of them; (2) a block chooses one model's k best among those; (3) a block unites a row's
+// models, whose lists ascend, and mixes. Scores are compared as they are, in float32 or float64, so
+// that ties are exact, and all lists keep the order of the columns: nothing depends on the order of
+// blocks.
 #pragma once
 
 #include "ensemble_kernels/cuda/select_highest.cuh"
@@ -53,8 +54,8 @@ struct TopKWorkspace {
   }
 };
 
-// Logits over temperature in the precision of their dtype: which of two is higher must not depend on
-// what other models have.
+// Logits over temperature in the precision of their dtype: which of two is higher must not depend
+// on what other models have.
 template <typename Scalar>
 class Scores {
  public:
@@ -98,8 +99,8 @@ class Scores {
   const float temperature_;
 };
 
-// Whether one of a slice of the model's logits is NaN, also one that no column has. Every thread must
-// come.
+// Whether one of a slice of the model's logits is NaN, also one that no column has. Every thread
+// must come.
 template <typename Scalar>
 __device__ bool any_nan(const EkUnionModel& model, int64_t row, int64_t slice, int64_t slices) {
   const UnionRow logits(model, row);
@@ -191,7 +192,8 @@ __global__ void __launch_bounds__(choosing_threads)
     const int64_t i = first + threadIdx.x;
     const int64_t place = chooser.place(i < count ? key_of(scores[i]) : Key{0});
     if (place >= 0) {
-      workspace.chosen[pair * workspace.of_model + place] = workspace.kept_columns[pair * count + i];
+      workspace.chosen[pair * workspace.of_model + place] =
+          workspace.kept_columns[pair * count + i];
     }
   }
   if (threadIdx.x == 0) {

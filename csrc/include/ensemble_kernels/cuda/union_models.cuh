@@ -1,5 +1,6 @@
-// What the kernels over a union vocabulary share: reading one logit of any dtype, and a model's part
-// in the ensemble. All models are handled by one launch, which is told of them in its parameters.
+// What the kernels over a union vocabulary share: reading one logit of any dtype, and a model's
+// part in the ensemble. All models are handled by one launch, which is told of them in its
+// parameters.
 #pragma once
 
 #include "ensemble_kernels/cuda/logits.cuh"

@@ -22,7 +22,8 @@ __device__ inline int32_t count_below(const int32_t* list, int32_t count, int32_
   return low;
 }
 
-// Writes the row's columns, ascending and each once, and returns their number. Every thread must come.
+// Writes the row's columns, ascending and each once, and returns their number. Every thread must
+// come.
 template <typename Scalar>
 __device__ int64_t unite(const EkTopK& call, const TopKWorkspace<Scalar>& workspace, int64_t row) {
   const int models = call.all.count;
@@ -63,8 +64,8 @@ __device__ int64_t unite(const EkTopK& call, const TopKWorkspace<Scalar>& worksp
   return count;
 }
 
-// One model's scores of the candidates, to `scores`: n that take the score of one column get it less
-// ln n. Every thread must come.
+// One model's scores of the candidates, to `scores`: n that take the score of one column get it
+// less ln n. Every thread must come.
 template <typename Scalar>
 __device__ void score_candidates(const EkTopK& call, const TopKWorkspace<Scalar>& workspace,
                                  int64_t row, int m, int64_t count) {
@@ -82,7 +83,8 @@ __device__ void score_candidates(const EkTopK& call, const TopKWorkspace<Scalar>
       for (int64_t other = 0; other < count; ++other) {
         sharers += sources[other] == sources[i];
       }
-      score = workspace.scores[pair * call.all.size + sources[i]] - log(static_cast<double>(sharers));
+      score = workspace.scores[pair * call.all.size + sources[i]] -
+              log(static_cast<double>(sharers));
     }
     workspace.candidate_scores[pair * call.width + i] = score;
   }
@@ -90,7 +92,8 @@ __device__ void score_candidates(const EkTopK& call, const TopKWorkspace<Scalar>
 
 // Whether a model of some weight has a NaN. Every thread must come.
 template <typename Scalar>
-__device__ bool any_broken(const EkTopK& call, const TopKWorkspace<Scalar>& workspace, int64_t row) {
+__device__ bool any_broken(const EkTopK& call, const TopKWorkspace<Scalar>& workspace,
+                           int64_t row) {
   bool broken = false;
   for (int m = 0; m < call.all.count; ++m) {
     const int32_t* flags = workspace.broken + (row * call.all.count + m) * workspace.chunks;

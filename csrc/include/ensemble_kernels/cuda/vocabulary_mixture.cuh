@@ -1,10 +1,11 @@
 // `mix_distributions`: several models' distributions over one union vocabulary, in three launches.
 //
-// Floor: R·Σ V_m·b bytes + map + 4·R·U bytes; at decoding sizes the launches. Each launch handles all
-// models and all rows: (1) softmax_parts.cuh; (2) a block mixes a chunk of columns, which gather their
-// logits through the map, and sums what it found; (3) the chunks' sums are merged, and the chunk, still
-// in the L2 cache, is scaled: 8·R·U bytes of traffic there above the floor. Chunks have a fixed size
-// and are merged in order in double precision, so that a row's result depends on nothing else.
+// Floor: R·Σ V_m·b bytes + map + 4·R·U bytes; at decoding sizes the launches. Each launch handles
+// all models and all rows: (1) softmax_parts.cuh; (2) a block mixes a chunk of columns, which
+// gather their logits through the map, and sums what it found; (3) the chunks' sums are merged, and
+// the chunk, still in the L2 cache, is scaled: 8·R·U bytes of traffic there above the floor. Chunks
+// have a fixed size and are merged in order in double precision, so that a row's result depends on
+// nothing else.
 #pragma once
 
 #include "ensemble_kernels/cuda/softmax_parts.cuh"
@@ -86,8 +87,8 @@ __device__ ColumnPower<Scalar> column_power(const EkUnionModel& model, const Uni
 }
 
 // The thread's columns of the chunk that begins at `start`, mixed; of the geometric mean their
-// logarithms. Writes the models' masses to `masses`, `chunks` apart, unless that is null. Every thread
-// must come.
+// logarithms. Writes the models' masses to `masses`, `chunks` apart, unless that is null. Every
+// thread must come.
 template <typename Scalar>
 __device__ void mix_columns(const EkMixture& call, const Shares& shares, int64_t row, int64_t start,
                             bool geometric, double* masses, Scalar (&mixed)[columns_of_thread]) {
