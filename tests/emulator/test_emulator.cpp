@@ -84,6 +84,35 @@ TEST(a_write_that_does_not_wait_for_readers_shows_in_every_order) {
   });
 }
 
+// A sum over the warps, twice, with one array: the second may be written before all have read.
+__global__ void two_sums(int* out, bool with_barrier) {
+  __shared__ int of_warps[threads / 32];
+  const unsigned warp = threadIdx.x / 32;
+  int sum = 0;
+  for (int round = 1; round <= 2; ++round) {
+    const int all = __popc(__ballot_sync(everyone, 1)) * round;
+    if (threadIdx.x % 32 == 0) {
+      of_warps[warp] = all;
+    }
+    __syncthreads();
+    sum += of_warps[0] + of_warps[1];
+    if (with_barrier) {
+      __syncthreads();
+    }
+  }
+  out[threadIdx.x] = sum;
+}
+
+TEST(a_warp_that_is_ahead_of_the_others_shows) {
+  in_each_order([] {
+    std::vector<int> out(threads);
+    CHECK(launch(two_sums, 1, threads, out.data(), true) == cudaSuccess);
+    CHECK(std::count(out.begin(), out.end(), 64 + 128) == threads);
+    CHECK(launch(two_sums, 1, threads, out.data(), false) == cudaSuccess);
+    CHECK(std::count(out.begin(), out.end(), 64 + 128) < threads);
+  });
+}
+
 __global__ void last_block_wins(int* out) { out[threadIdx.x % 2] = static_cast<int>(blockIdx.x); }
 
 TEST(blocks_take_their_turns_in_the_order_too) {

@@ -93,14 +93,12 @@ class Block {
     body_ = [](const void* given) { (*static_cast<const Body*>(given))(); };
     given_ = &body;
     start();
-    Turns turns(count_);
+    Turns warps((count_ + warp_size - 1) / warp_size), lanes(warp_size);
     for (bool ran = true; ran && fault_.empty();) {
       ran = false;
-      for (const unsigned place : turns.next()) {
-        if (threads_[place].state == State::ready && fault_.empty()) {
-          current = &threads_[place];
-          threadIdx = current->index;
-          current->fiber.resume();
+      for (const unsigned warp : warps.next()) {
+        // As far as it can go, so that one that should wait for the others does not by chance.
+        while (run_lanes(warp, lanes.next())) {
           ran = true;
         }
       }
@@ -186,6 +184,21 @@ class Block {
   struct Received {
     char lanes[16 * warp_size];
   };
+
+  // Whether any was ready.
+  bool run_lanes(unsigned warp, const std::vector<unsigned>& lanes) {
+    bool ran = false;
+    for (const unsigned lane : lanes) {
+      const unsigned place = warp * warp_size + lane;
+      if (place < count_ && threads_[place].state == State::ready && fault_.empty()) {
+        current = &threads_[place];
+        threadIdx = current->index;
+        current->fiber.resume();
+        ran = true;
+      }
+    }
+    return ran;
+  }
 
   void start() {
     const dim3& size = blockDim;
