@@ -20,6 +20,7 @@ ONCE = {
     "test_mixture_kernel",
     "test_attention_states",
     "test_cuda",
+    "test_cuda_contents",
 }
 # Without a compiler there is only the reference; in CI that is a failure.
 NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))

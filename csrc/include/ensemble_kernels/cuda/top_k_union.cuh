@@ -34,12 +34,14 @@ struct TopKWorkspace {
       : pairs(call.all.rows * call.all.count),
         chunks(call.all.size > 0 ? ceil_div(call.all.size, union_chunk) : 1),
         of_chunk(call.k < union_chunk ? call.k : union_chunk),
-        of_model(call.k < call.all.size ? call.k : call.all.size) {
-    char* next = static_cast<char*>(call.workspace);
-    char* const first = next;
+        of_model(call.k < call.all.size ? call.k : call.all.size),
+        bytes(0) {
     const auto take = [&](auto*& place, int64_t count) {
-      place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(next);
-      next += ceil_div(count * int64_t{sizeof(*place)}, 16) * 16;
+      if (call.workspace) {  // null where only its size is asked
+        place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(
+            static_cast<char*>(call.workspace) + bytes);
+      }
+      bytes += ceil_div(count * int64_t{sizeof(*place)}, 16) * 16;
     };
     take(scores, pairs * call.all.size);
     take(kept_scores, pairs * chunks * of_chunk);
@@ -50,7 +52,6 @@ struct TopKWorkspace {
     take(sorted, call.all.rows * call.width);
     take(chosen_count, pairs);
     take(broken, pairs * chunks);
-    bytes = next - first;
   }
 };
 
