@@ -45,13 +45,12 @@ MISSING = _load()
 
 def cuda_missing() -> str | None:
     """None if the library has CUDA kernels, else why not."""
-    if MISSING is not None or registered("compact_kv_", "CUDA"):
+    # Under a name that nothing else registers, as Triton may under the other.
+    if MISSING is not None or registered("compact_kv_", "CUDA", "ensemble_kernels_cuda"):
         return MISSING
     return f"built without CUDA kernels, {_recorded('cuda')}: reinstall where there is nvcc"
 
 
-def registered(operator: str, dispatch_key: str) -> bool:
+def registered(operator: str, dispatch_key: str, namespace: str = "ensemble_kernels") -> bool:
     """Whether the library, which is in use, implements an operator."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(
-        f"ensemble_kernels::{operator}", dispatch_key
-    )
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"{namespace}::{operator}", dispatch_key)

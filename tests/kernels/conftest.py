@@ -21,6 +21,7 @@ ONCE = {
     "test_attention_states",
     "test_cuda",
     "test_cuda_contents",
+    "test_cuda_device",
 }
 # Without a compiler there is only the reference; in CI that is a failure.
 NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))
