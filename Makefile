@@ -60,7 +60,7 @@ clean:
 	rm -f ensemble_kernels/libensemble_kernels.so ensemble_kernels/_native_build.json
 
 # An editable install keeps the library that it was built with: changed sources build it anew.
-$(INSTALLED): pyproject.toml setup.py $(shell find csrc -name '*.[ch]pp')
+$(INSTALLED): pyproject.toml setup.py $(shell find csrc -type f)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "PYTHON=$(PYTHON) is too old: Python 3.11 or later is needed"; exit 1; }
 	@if [ -n "$(TORCH)" ] || ! $(PYTHON) -c 'import torch' 2>/dev/null; then \

@@ -5,9 +5,13 @@ nothing of Python. torch is neither imported nor a build requirement: its header
 the environment that is installed into. ENSEMBLE_KERNELS_BUILD says what to build:
 
     auto (or unset)  the best that is possible; what was skipped, and why, is kept in the package
-    cpu              the CPU kernels, or the install fails
-    cuda             not there yet
+    cpu              the CPU kernels alone, or the install fails
+    cuda             the CPU and the CUDA kernels, or the install fails
     none             nothing: a pure Python package that works through the references and Triton
+
+The CUDA kernels need nvcc (CUDA_HOME, CUDA_PATH, the path or /usr/local/cuda) but neither a GPU nor
+a torch with CUDA: nvcc compiles them to plain objects, which bring the CUDA runtime along.
+TORCH_CUDA_ARCH_LIST says for which architectures.
 
 CXX, CXXFLAGS, LDFLAGS and MAX_JOBS are heeded. Without ninja everything is compiled each time.
 """
@@ -32,7 +36,10 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY, RECORD = "libensemble_kernels.so", "_native_build.json"
-SOURCES = [*sorted((ROOT / "csrc" / "cpu").glob("*.cpp")), ROOT / "csrc" / "registration.cpp"]
+CSRC = ROOT / "csrc"
+SOURCES = sorted([*CSRC.glob("*.cpp"), *CSRC.glob("cpu/*.cpp")])
+CUDA_SOURCES = sorted([*CSRC.glob("cuda/*.cu"), *CSRC.glob("cuda/*.cpp")])
+ARCHITECTURES = "8.0;9.0;10.0+PTX"
 OLDEST_TORCH = (2, 11)
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 # GCC 12 sees uninitialised values in its own intrinsics, and warns of vectors as arguments although
@@ -50,8 +57,6 @@ def wanted() -> str:
     choice = os.environ.get("ENSEMBLE_KERNELS_BUILD", "") or "auto"
     if choice not in ("auto", "cpu", "cuda", "none"):
         sys.exit(f"ENSEMBLE_KERNELS_BUILD must be auto, cpu, cuda or none, got {choice!r}")
-    if choice == "cuda":
-        sys.exit("ENSEMBLE_KERNELS_BUILD=cuda: there are no CUDA kernels yet")
     return choice
 
 
@@ -85,28 +90,71 @@ def compiler() -> list[str]:
     raise Unbuildable(f"no C++ compiler was there ({named[0] if named else 'c++'})")
 
 
+def nvcc() -> str:
+    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if named:
+        found = shutil.which("nvcc", path=str(Path(named) / "bin"))
+    else:
+        found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if not found:
+        raise Unbuildable(f"no nvcc was there ({named or 'nvcc'})")
+    return found
+
+
+def code_options() -> list[str]:
+    """What nvcc is told of the architectures in TORCH_CUDA_ARCH_LIST."""
+    options = []
+    for name in re.split(r"[; ]+", os.environ.get("TORCH_CUDA_ARCH_LIST") or ARCHITECTURES):
+        found = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", name)
+        if not found:
+            sys.exit(f"TORCH_CUDA_ARCH_LIST must be as {ARCHITECTURES}, got {name!r}")
+        number = "".join(found.group(1, 2, 3))
+        kinds = ["sm", "compute"] if found.group(4) else ["sm"]
+        options += [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]
+    return options
+
+
+def runtime_options(compiler: str) -> list[str]:
+    """How the static CUDA runtime is linked; nvcc, which may be a script elsewhere, knows where."""
+    said = run([compiler, "--dryrun", "-c", "nothing.cu", "-o", "nothing.o"]).stdout
+    folders = re.search(r"LIBRARIES=(.*)", said)
+    if not folders:
+        raise Unbuildable("nvcc does not tell where its libraries are")
+    hidden = "-Wl,--exclude-libs,libcudart_static.a"
+    return [*shlex.split(folders.group(1)), "-lcudart_static", hidden, "-lrt", "-lpthread", "-ldl"]
+
+
 class Step(NamedTuple):
     output: Path
     inputs: list[Path]
     command: list[str]
 
 
-def steps(folder: Path, library: Path) -> tuple[list[Step], Step]:
+def steps(folder: Path, library: Path, with_cuda: bool) -> tuple[list[Step], Step]:
     """The compilations, and the link behind them."""
     cxx, torch = compiler(), torch_folder()
-    flags = [*FLAGS, f"-I{ROOT / 'csrc' / 'include'}", "-isystem", str(torch / "include")]
+    includes = [f"-I{CSRC}", f"-I{CSRC / 'include'}"]
+    flags = [*FLAGS, *includes, "-isystem", str(torch / "include")]
     flags += shlex.split(os.environ.get("CXXFLAGS", ""))
+    commands, runtime = {".cpp": [*cxx, *flags]}, []
+    if with_cuda:
+        cuda, commands[".cpp"] = nvcc(), [*commands[".cpp"], "-DEK_WITH_CUDA"]
+        host = [f"-ccbin={cxx[0]}", *(f"-Xcompiler={option}" for option in cxx[1:])]
+        host.append("-Xcompiler=-fPIC,-fvisibility=hidden,-Wall")
+        commands[".cu"] = [cuda, "-std=c++17", "-O3", *host, *code_options(), *includes]
+        runtime = runtime_options(cuda)
     compilations = []
-    for source in SOURCES:
-        output = folder / f"{source.stem}.o"
+    # The CUDA sources take longest: first, so that none is left alone at the end.
+    for source in [*(CUDA_SOURCES if with_cuda else []), *SOURCES]:
+        output = folder / f"{'-'.join(source.relative_to(CSRC).parts)}.o"
         files = ["-MD", "-MF", f"{output}.d", "-c", str(source), "-o", str(output)]
-        compilations.append(Step(output, [source], [*cxx, *flags, *files]))
+        compilations.append(Step(output, [source], [*commands[source.suffix], *files]))
     objects = [step.output for step in compilations]
     # The package imports torch before the library. macOS must be told that its symbols come later;
     # elsewhere the linker checks them.
     macos = sys.platform == "darwin"
     link = ["-undefined", "dynamic_lookup"] if macos else [f"-L{torch / 'lib'}", "-ltorch_cpu"]
-    link += [*shlex.split(os.environ.get("LDFLAGS", "")), "-o", str(library)]
+    link += [*runtime, *shlex.split(os.environ.get("LDFLAGS", "")), "-o", str(library)]
     return compilations, Step(library, objects, [*cxx, *map(str, objects), "-shared", *link])
 
 
@@ -152,11 +200,11 @@ def checked(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
-def build(folder: Path, library: Path) -> None:
+def build(folder: Path, library: Path, with_cuda: bool) -> None:
     """Raises Unbuildable with the reason in one line."""
     if sys.platform == "win32":
         raise Unbuildable("the native build does not support Windows")
-    compilations, link = steps(folder, library)
+    compilations, link = steps(folder, library, with_cuda)
     folder.mkdir(parents=True, exist_ok=True)
     library.parent.mkdir(parents=True, exist_ok=True)
     # An environment that is not activated has its programs not on the path.
@@ -168,12 +216,30 @@ def build(folder: Path, library: Path) -> None:
         print(run_without_ninja(compilations, link))
 
 
-def record(package: Path, reason: str | None) -> None:
-    """Says for `_native.py` why there is no library, and removes that of an earlier build."""
+def build_best(folder: Path, library: Path) -> str | None:
+    """Builds what the choice allows. Returns why it is without CUDA, None where it is not."""
+    if choice == "cpu":
+        reason = "installed with ENSEMBLE_KERNELS_BUILD=cpu"
+    else:
+        try:
+            build(folder, library, with_cuda=True)
+            return None
+        except Unbuildable as error:
+            if choice == "cuda":
+                raise
+            reason = str(error)
+    build(folder, library, with_cuda=False)
+    return reason
+
+
+def record(package: Path, reason: str | None, cuda: str | None) -> None:
+    """Says for `_native.py` why there is no library, or why it is without CUDA; removes that of an
+    earlier build."""
     package.mkdir(parents=True, exist_ok=True)
     if reason is not None:
         (package / LIBRARY).unlink(missing_ok=True)
-    (package / RECORD).write_text(json.dumps({"built": reason is None, "reason": reason}) + "\n")
+    told = {"built": reason is None, "reason": reason, "cuda": cuda}
+    (package / RECORD).write_text(json.dumps(told) + "\n")
 
 
 def package_folder(build_lib: str, in_place: bool) -> Path:
@@ -184,14 +250,16 @@ class BuildNative(build_ext):
     def run(self) -> None:
         package = package_folder(self.build_lib, self.inplace)
         try:
-            build(Path(self.build_temp).resolve() / "native", package / LIBRARY)
+            cuda = build_best(Path(self.build_temp).resolve() / "native", package / LIBRARY)
         except Unbuildable as error:
-            if choice == "cpu":
-                sys.exit(f"ENSEMBLE_KERNELS_BUILD=cpu: {error}")
-            record(package, str(error))
+            if choice != "auto":
+                sys.exit(f"ENSEMBLE_KERNELS_BUILD={choice}: {error}")
+            record(package, str(error), str(error))
             print(f"ensemble-kernels: without native kernels: {error}", file=sys.stderr)
         else:
-            record(package, None)
+            record(package, None, cuda)
+            if cuda is not None:
+                print(f"ensemble-kernels: without CUDA kernels: {cuda}", file=sys.stderr)
 
     def get_outputs(self) -> list[str]:
         names = [self.build_lib + f"/ensemble_kernels/{name}" for name in (LIBRARY, RECORD)]
@@ -210,7 +278,8 @@ class BuildPython(build_py):
         super().run()
         if choice == "none":
             package = package_folder(self.build_lib, self.editable_mode)
-            record(package, "installed with ENSEMBLE_KERNELS_BUILD=none")
+            reason = "installed with ENSEMBLE_KERNELS_BUILD=none"
+            record(package, reason, reason)
 
 
 class PlatformWheel(bdist_wheel):

@@ -6,6 +6,9 @@
 #include <string>
 
 #include "cpu/operators.hpp"
+#ifdef EK_WITH_CUDA
+#include "cuda/operators.hpp"
+#endif
 #include "ensemble_kernels/isa.hpp"
 
 namespace ensemble_kernels {
@@ -19,7 +22,7 @@ struct Counter {
 
 Counter counters[] = {{"compact_kv_"},       {"token_statistics"}, {"segment_mean"},
                       {"segment_attention"}, {"mix_distributions"}, {"sharpen_prefixes"},
-                      {"top_k_union"}};
+                      {"top_k_union"},       {"merge_attention_states"}};
 
 int64_t native_calls(std::string name) {
   for (const Counter& counter : counters) {
@@ -55,6 +58,16 @@ STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels, CPU, m) {
   m.impl("sharpen_prefixes", TORCH_BOX(&sharpen_prefixes));
   m.impl("top_k_union", TORCH_BOX(&top_k_union));
 }
+
+#ifdef EK_WITH_CUDA
+// Once for the calls that name no back end, once for those that name this one.
+STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels, CUDA, m) { cuda::implement_operators(m); }
+
+STABLE_TORCH_LIBRARY_IMPL(ensemble_kernels_cuda, CUDA, m) {
+  cuda::implement_operators(m);
+  m.impl("merge_attention_states", TORCH_BOX(&cuda::merge_attention_states));
+}
+#endif
 
 // Of the native library itself, for `backends()` and the tests.
 STABLE_TORCH_LIBRARY(ensemble_kernels_native, m) {

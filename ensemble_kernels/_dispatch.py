@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import _native, _triton
+from . import _cuda, _native, _triton
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 _NOT_INCLUDED = "not included in this build"
@@ -19,6 +19,7 @@ default_backend = os.environ.get("ENSEMBLE_KERNELS_BACKEND") or None
 
 _references: dict[str, Callable[..., Any]] = {}
 _triton_operators: dict[str, Callable[..., Any]] = {}
+_cuda_operators: dict[str, Callable[..., Any]] = {}
 
 
 def register_reference(operator: str, reference: Callable[..., Any]) -> None:
@@ -29,6 +30,11 @@ def register_reference(operator: str, reference: Callable[..., Any]) -> None:
 def register_triton(operator: str, registered: Callable[..., Any]) -> None:
     """Makes `backend="triton"` of `operator` run `registered`, which is a PyTorch operator too."""
     _triton_operators[operator] = registered
+
+
+def register_cuda(operator: str, registered: Callable[..., Any]) -> None:
+    """Makes `backend="cuda"` of `operator` run `registered`, which is a PyTorch operator too."""
+    _cuda_operators[operator] = registered
 
 
 def select(operator: str, backend: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,10 +54,12 @@ def select(operator: str, backend: str | None, default: Callable[..., Any]) -> C
     if reason is not None:
         raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")
     if backend == "triton":
-        triton = _triton_operators[operator]
-        return partial(_on_device, operator, backend, _triton.device_types(), triton)
-    # The dispatcher knows a native back end by the device.
-    return partial(_on_device, operator, backend, (backend,), default)
+        registered, device_types = _triton_operators[operator], _triton.device_types()
+    else:
+        # The dispatcher knows the native ones by the device.
+        registered = _cuda_operators[operator] if backend == "cuda" else default
+        device_types = (backend,)
+    return partial(_on_device, operator, backend, device_types, registered)
 
 
 def _on_device(
@@ -77,7 +85,7 @@ def _missing(operator: str, backend: str) -> str | None:
     if backend == "triton":
         return _triton.missing(operator)
     if backend == "cuda":
-        return _NOT_INCLUDED
+        return _cuda.missing(operator)
     if _native.MISSING is not None:
         return _native.MISSING
     return None if _native.registered(operator, "CPU") else _NOT_INCLUDED

@@ -4,8 +4,9 @@ They are registered here, in Python, so that they exist without a compiler; a na
 Triton only adds implementations for its dispatch keys. The reference is registered as
 CompositeExplicitAutograd and so serves every device that has nothing faster.
 
-An operator with a Triton kernel is registered once more, under `ensemble_kernels_triton`, for the
-calls that name that back end: those never fall back, and compile as any other.
+What has a kernel in Triton or in CUDA C++ is registered once more, under `ensemble_kernels_triton`
+and `ensemble_kernels_cuda`, for the calls that name that back end: those never fall back, and
+compile as any other.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _native, _triton
-from ._dispatch import register_reference, register_triton
+from . import _cuda, _native, _triton
+from ._dispatch import register_cuda, register_reference, register_triton
 from .kv_compaction.reference import compact_kv_
 from .segment_attention.reference import segment_attention
+from .segment_attention.states import merge_attention_states
 from .token_statistics.reference import segment_mean, token_statistics
 from .vocabulary_mixture.reference import mix_distributions, sharpen_prefixes, top_k_union
 
 _LIBRARY = torch.library.Library("ensemble_kernels", "DEF")
 _TRITON_LIBRARY = torch.library.Library("ensemble_kernels_triton", "DEF")
+_CUDA_LIBRARY = torch.library.Library("ensemble_kernels_cuda", "DEF")
 
 
 def operator(name: str) -> Callable[..., Any]:
@@ -40,6 +43,10 @@ def _define(schema: str, reference: Callable[..., Any], fake: Callable[..., Any]
     _LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"ensemble_kernels::{name}", fake, lib=_LIBRARY)
     register_reference(name, reference)
+    if _cuda.FASTEST[name] == "cuda":
+        _CUDA_LIBRARY.define(schema)
+        torch.library.register_fake(f"ensemble_kernels_cuda::{name}", fake, lib=_CUDA_LIBRARY)
+        register_cuda(name, getattr(torch.ops.ensemble_kernels_cuda, name).default)
     if name in _triton.FOLDERS:
         _define_triton(name, schema, reference, fake)
 
@@ -188,4 +195,22 @@ _define(
     "segment_mean(Tensor values, Tensor segment_offsets) -> Tensor",
     segment_mean,
     _fake_segment_mean,
+)
+
+
+def _fake_merge_attention_states(states: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    return states.new_empty(states.shape[1:]), lse.new_empty(lse.shape[1:])
+
+
+# A part of an operator and none of its own: what an attention that splits its keys ends with.
+_CUDA_LIBRARY.define("merge_attention_states(Tensor states, Tensor lse) -> (Tensor, Tensor)")
+_CUDA_LIBRARY.impl(
+    "merge_attention_states",
+    torch.no_grad()(merge_attention_states),
+    "CompositeExplicitAutograd",
+)
+torch.library.register_fake(
+    "ensemble_kernels_cuda::merge_attention_states",
+    _fake_merge_attention_states,
+    lib=_CUDA_LIBRARY,
 )

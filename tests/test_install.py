@@ -30,21 +30,25 @@ ek.compact_kv_(torch.randn(1, 1, 6, 2), torch.tensor([3, 5]), 1)
 names = ("token_statistics", "segment_mean", "compact_kv_")
 native = _native.MISSING is None
 calls = {n: torch.ops.ensemble_kernels_native.calls(n) for n in names} if native else {}
+available = ek.backends()["token_statistics"]
 print(json.dumps({"missing": _native.MISSING, "calls": calls, "at": ek.__file__,
-                  "cpu": ek.backends()["token_statistics"]["cpu"]}))
+                  "cpu": available["cpu"], "cuda": available["cuda"],
+                  "cuda_missing": _native.cuda_missing()}))
 """
+NVCC = bool(shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin"))
 pytestmark = pytest.mark.slow
 
 
 def environment(**changes):
     """That of this process without what would change a build or hide an installed package."""
-    ours = ("PYTHONPATH", "CXX", "CXXFLAGS", "LDFLAGS")
+    ours = ("PYTHONPATH", "CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "CUDA_PATH")
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in ours and not name.startswith("ENSEMBLE_KERNELS")
     }
-    return {**kept, **changes}
+    # One architecture, since what is asked here is the same of all.
+    return {**kept, "TORCH_CUDA_ARCH_LIST": "9.0", **changes}
 
 
 def copy_of_the_tree(folder):
@@ -165,11 +169,13 @@ def test_the_wheel_of_an_sdist_holds_the_library_and_serves_every_python(wheel, 
     assert not wheel.name.endswith("-any.whl")
     files = contents(wheel)
     assert files[LIBRARY].startswith(b"\x7fELF") or sys.platform == "darwin"
-    assert json.loads(files[RECORD]) == {"built": True, "reason": None}
+    expected = None if NVCC else "no nvcc was there (nvcc)"
+    assert json.loads(files[RECORD]) == {"built": True, "reason": None, "cuda": expected}
     venv.install(str(wheel))
     used = venv.use_each_operator()
     assert used["missing"] is None
     assert used["calls"] == {"token_statistics": 1, "segment_mean": 1, "compact_kv_": 1}
+    assert (used["cuda_missing"] is None) == NVCC
     assert Path(used["at"]).is_relative_to(venv.packages)
 
 
@@ -194,6 +200,25 @@ def test_without_a_compiler_the_references_serve_and_the_reason_is_kept(tree, ve
     assert used["cpu"] == used["missing"]
 
 
+def test_without_nvcc_the_cpu_kernels_are_built_and_the_reason_is_kept(tree, venv, tmp_path):
+    venv.install(str(tree), CXXFLAGS="-O0", CUDA_HOME=str(tmp_path))
+    used = venv.use_each_operator()
+    assert used["missing"] is None
+    assert used["calls"]["compact_kv_"] == 1
+    assert f"built without CUDA kernels, no nvcc was there ({tmp_path})" in used["cuda"]
+
+
+def test_an_nvcc_that_fails_leaves_the_cpu_kernels(tree, venv, tmp_path):
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho '#$ LIBRARIES='\necho error: unsupported >&2\nexit 1\n")
+    nvcc.chmod(0o755)
+    venv.install(str(tree), CXXFLAGS="-O0", CUDA_HOME=str(tmp_path))
+    used = venv.use_each_operator()
+    assert used["missing"] is None
+    assert "the compiler failed: error: unsupported" in used["cuda"]
+
+
 def test_without_torch_the_reason_is_kept(tree, venv, tmp_path):
     torch_folder = (venv.packages / "torch").resolve()
     (venv.packages / "torch").unlink()
@@ -211,13 +236,18 @@ def test_a_build_of_none_is_a_pure_package(tree, tmp_path):
     assert json.loads(files[RECORD])["reason"] == "installed with ENSEMBLE_KERNELS_BUILD=none"
 
 
-def test_a_build_that_must_be_fails_with_its_reason(tree, tmp_path):
-    path = without_compiler(tmp_path)
-    done = pip_wheel(tree, tmp_path, ENSEMBLE_KERNELS_BUILD="cpu", PATH=path)
+@pytest.mark.parametrize("choice", ["cpu", "cuda"])
+def test_a_build_that_must_be_fails_with_its_reason(tree, tmp_path, choice):
+    if choice == "cpu":
+        changes = {"PATH": without_compiler(tmp_path)}
+        reason = "no C++ compiler was there (c++)"
+    else:
+        changes, reason = {"CUDA_HOME": str(tmp_path)}, f"no nvcc was there ({tmp_path})"
+    done = pip_wheel(tree, tmp_path, ENSEMBLE_KERNELS_BUILD=choice, **changes)
     assert done.returncode != 0
     lines = (done.stdout + done.stderr).splitlines()
-    told = [line.strip() for line in lines if "ENSEMBLE_KERNELS_BUILD=cpu" in line]
-    assert told == ["ENSEMBLE_KERNELS_BUILD=cpu: no C++ compiler was there (c++)"]
+    told = [line.strip() for line in lines if f"ENSEMBLE_KERNELS_BUILD={choice}" in line]
+    assert told == [f"ENSEMBLE_KERNELS_BUILD={choice}: {reason}"]
     assert not any("Traceback" in line for line in lines)
 
 
@@ -226,6 +256,12 @@ def test_a_build_that_must_be_fails_with_its_reason(tree, tmp_path):
     [
         ("ENSEMBLE_KERNELS_BUILD", "gpu", "must be auto, cpu, cuda or none, got 'gpu'"),
         ("MAX_JOBS", "many", "must be a whole number from 1 on, got 'many'"),
+        pytest.param(
+            "TORCH_CUDA_ARCH_LIST",
+            "Hopper",
+            "must be as 8.0;9.0;10.0+PTX, got 'Hopper'",
+            marks=pytest.mark.skipif(not NVCC, reason="needs nvcc at install time"),
+        ),
     ],
 )
 def test_a_word_that_is_unknown_fails_with_one_line(tree, tmp_path, name, value, message):

@@ -9,21 +9,6 @@ namespace ensemble_kernels {
 
 namespace {
 
-void check_columns(const Tensor& columns, int64_t size) {
-  const int64_t* data = data_of<int64_t>(columns);
-  const int64_t rows = columns.size(0), count = columns.size(1);
-  const int64_t row_stride = columns.stride(0), stride = columns.stride(1);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t column = data[row * row_stride + i * stride];
-      if (column < -1 || column >= size) {
-        throw std::invalid_argument("columns must be from -1 to " + std::to_string(size - 1) +
-                                    ", got " + std::to_string(column));
-      }
-    }
-  }
-}
-
 // As torch does, by way of float32 to 16 bits.
 template <typename T>
 T from_double(double value) {

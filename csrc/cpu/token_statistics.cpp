@@ -19,14 +19,7 @@ Statistics token_statistics(Tensor logits, Tensor token_ids, int64_t vocab_size,
   const int64_t rows = logits.size(0);
   const int64_t* ids = data_of<int64_t>(token_ids);
   const int64_t id_stride = token_ids.stride(0);
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t id = ids[row * id_stride];
-    if (id < 0 || id >= vocab_size) {
-      throw std::invalid_argument("token_ids[" + std::to_string(row) +
-                                  "] must be from 0 to vocab_size - 1 = " +
-                                  std::to_string(vocab_size - 1) + ", got " + std::to_string(id));
-    }
-  }
+  check_token_ids(token_ids, vocab_size);
   Tensor fields[4];
   for (Tensor& field : fields) {
     field = empty_cpu({rows}, ScalarType::Float);

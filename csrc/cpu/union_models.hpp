@@ -5,6 +5,7 @@
 
 #include "arguments.hpp"
 #include "ensemble_kernels/vocabulary_mixture.hpp"
+#include "union_contents.hpp"
 
 namespace ensemble_kernels {
 
@@ -45,9 +46,6 @@ void for_each_row(int64_t rows, double cost, const Body& body) {
     body(row);
   }
 }
-
-// For the operators to raise after the work on threads, where a kernel found such offsets.
-[[noreturn]] void raise_bad_map();
 
 // Whether the mixture is computed in double precision.
 inline bool any_double(const std::vector<UnionModel>& models) {

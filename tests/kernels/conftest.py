@@ -2,11 +2,16 @@
 set, on the Triton kernels alone."""
 
 import os
+from functools import partial
 
 import pytest
 
 from ensemble_kernels import _dispatch, _native, _triton
+from ensemble_kernels.kv_compaction import api as kv_compaction
+from ensemble_kernels.token_statistics import api as token_statistics
+from ensemble_kernels.vocabulary_mixture import api as vocabulary_mixture
 
+from . import emulated
 from .guards import guarded
 from .lane import INTERPRETED
 
@@ -16,6 +21,10 @@ ONCE = {
     "test_vocabulary_alignment",
     "test_native",
     "test_mixture_kernel",
+    "test_attention_states",
+    "test_cuda",
+    "test_cuda_contents",
+    "test_cuda_device",
     "test_triton",
     "test_triton_interpreted",
 }
@@ -43,6 +52,21 @@ INTERPRETED_ONLY = {
 # Without a compiler there is only the reference; in CI that is a failure.
 NATIVE = _native.MISSING is None or bool(os.environ.get("CI"))
 BACKENDS = ("cpu", "reference") if NATIVE else ("reference",)
+# The CUDA kernels, on the CPU.
+EMULATED = {
+    "test_kv_compaction": kv_compaction,
+    "test_token_statistics": token_statistics,
+    "test_vocabulary_mixture": vocabulary_mixture,
+    "test_sharpen_prefixes": vocabulary_mixture,
+    "test_top_k_union": vocabulary_mixture,
+    "test_mixture_contracts": vocabulary_mixture,
+}
+
+
+# The emulator compares three runs of each call, so that fifty show nothing more, and take minutes.
+NOT_EMULATED = {"test_bitwise_equal_over_50_runs"}
+
+
 if INTERPRETED:
     from . import interpreter
 
@@ -64,15 +88,31 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_generate_tests(metafunc):
-    if metafunc.module.__name__.rpartition(".")[2] not in ONCE:
-        metafunc.parametrize("default_backend", BACKENDS, indirect=True)
+    module = metafunc.module.__name__.rpartition(".")[2]
+    if module not in ONCE:
+        emulates = emulated.AVAILABLE and not INTERPRETED and module in EMULATED
+        emulates = emulates and metafunc.function.__name__ not in NOT_EMULATED
+        backends = (*BACKENDS, "emulated") if emulates else BACKENDS
+        metafunc.parametrize("default_backend", backends, indirect=True)
+
+
+def select_emulated(operator, backend, default):
+    if backend is None and _dispatch.default_backend == "emulated" and emulated.has(operator):
+        return partial(emulated.call, operator)
+    return _dispatch.select(operator, backend, default)
 
 
 # Of its own accord: a name that is only added to those of a test is never set up.
 @pytest.fixture(autouse=True)
 def default_backend(request, monkeypatch):
     """The back end of calls that name none."""
-    if hasattr(request, "param"):
+    if hasattr(request, "param") and request.param == "emulated":
+        # On a GPU contents are checked on demand only.
+        monkeypatch.setenv("ENSEMBLE_KERNELS_DEBUG", "1")
+        module = EMULATED[request.module.__name__.rpartition(".")[2]]
+        monkeypatch.setattr(module, "select", select_emulated)
+        monkeypatch.setattr(_dispatch, "default_backend", "emulated")
+    elif hasattr(request, "param"):
         # What the dispatcher picks: test_native shows that this is the kernel.
         named = None if request.param == "cpu" else request.param
         monkeypatch.setattr(_dispatch, "default_backend", named)

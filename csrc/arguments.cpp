@@ -32,4 +32,31 @@ std::vector<int64_t> checked_offsets(const std::string& name, const Tensor& offs
   return values;
 }
 
+void check_token_ids(const Tensor& token_ids, int64_t vocab_size) {
+  const int64_t* ids = data_of<int64_t>(token_ids);
+  for (int64_t row = 0; row < token_ids.size(0); ++row) {
+    const int64_t id = ids[row * token_ids.stride(0)];
+    if (id < 0 || id >= vocab_size) {
+      throw std::invalid_argument("token_ids[" + std::to_string(row) +
+                                  "] must be from 0 to vocab_size - 1 = " +
+                                  std::to_string(vocab_size - 1) + ", got " + std::to_string(id));
+    }
+  }
+}
+
+void check_columns(const Tensor& columns, int64_t size) {
+  const int64_t* data = data_of<int64_t>(columns);
+  const int64_t rows = columns.size(0), count = columns.size(1);
+  const int64_t row_stride = columns.stride(0), stride = columns.stride(1);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t column = data[row * row_stride + i * stride];
+      if (column < -1 || column >= size) {
+        throw std::invalid_argument("columns must be from -1 to " + std::to_string(size - 1) +
+                                    ", got " + std::to_string(column));
+      }
+    }
+  }
+}
+
 }  // namespace ensemble_kernels

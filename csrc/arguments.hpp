@@ -65,9 +65,15 @@ inline Tensor empty_cpu(const std::vector<int64_t>& sizes, ScalarType dtype) {
 std::vector<int64_t> checked_offsets(const std::string& name, const Tensor& offsets,
                                      int64_t length, int64_t batch_row = -1);
 
-// `body(i)` for each i below `count`, on all threads where there is work for them: `cost` is that of
-// one i, in units of about a nanosecond. Threads take the next i when they are done, since units of
-// work differ; what they compute may depend on i alone.
+// Raises std::invalid_argument for a token id that is not below `vocab_size`.
+void check_token_ids(const Tensor& token_ids, int64_t vocab_size);
+
+// Raises std::invalid_argument for a column that is neither -1 nor below `size`.
+void check_columns(const Tensor& columns, int64_t size);
+
+// `body(i)` for each i below `count`, on all threads where there is work for them: `cost` is that
+// of one i, in units of about a nanosecond. Threads take the next i when they are done, since units
+// of work differ; what they compute may depend on i alone.
 template <typename Body>
 void for_each_unit(int64_t count, double cost, const Body& body) {
   constexpr double worth_a_thread = 10000;

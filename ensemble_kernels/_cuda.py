@@ -1,0 +1,30 @@
+"""The back end on CUDA devices: which implementation serves each operator there."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _native
+
+# By how many launches each takes and what they read, a model and not a measurement: no GPU has
+# run them yet. `segment_attention` lives from tensor cores, which Triton schedules for every
+# generation.
+FASTEST = {
+    "compact_kv_": "cuda",  # one launch for all layers; Triton needs a barrier between its moves
+    "token_statistics": "cuda",  # two launches, each logit read once
+    "segment_mean": "cuda",  # one launch
+    "mix_distributions": "cuda",  # three launches, whatever the number of models
+    "sharpen_prefixes": "cuda",  # two launches
+    "top_k_union": "cuda",  # three launches, no sort of the vocabulary
+    "segment_attention": "triton",
+}
+
+
+def missing(operator: str) -> str | None:
+    """None if the CUDA kernels can serve an operator, else why not."""
+    if FASTEST[operator] != "cuda":
+        return f"{operator} has no kernel in CUDA C++: on a GPU it is Triton's"
+    reason = _native.cuda_missing()
+    if reason is None and not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device"
+    return reason
