@@ -81,6 +81,9 @@ def rule(alpha, beta):
     return lambda draft, assistant: draft < alpha and assistant > beta * draft
 
 
+AS_IN_THE_PAPER = rule(0.5, 0.5)
+
+
 class SlowCoSD:
     """`round()` gives its decisions; `response`, `ids` (the drafter's), `ended` and `over` (at the
     limit) are the state.
@@ -94,7 +97,7 @@ class SlowCoSD:
         prompt,
         *,
         draft_length=5,
-        verdict=rule(0.5, 0.5),
+        verdict=AS_IN_THE_PAPER,
         select="most_confident",
         unsure_below=0.5,
         max_entropy=math.inf,
@@ -122,9 +125,9 @@ class SlowCoSD:
             decisions.append(decision)
             kept += ids
             if decision.decided_by is not None:
-                self._commit(kept)
-                self.ended |= decision.chosen is END
-                return decisions
+                whole = self._commit(kept)
+                self.ended |= whole and decision.chosen is END
+                return decisions if whole else decisions[: self.committed]
         self._commit(draft)
         return decisions[: self.committed]
 
@@ -173,17 +176,30 @@ class SlowCoSD:
         return None if dropped else ids
 
     def _commit(self, ids):
-        """As many as the limit allows."""
-        room = self.limit - len(self.ids)
+        """As many as the limit allows; whether that is all of them."""
+        whole, room = len(ids), self.limit - len(self.ids)
         if len(ids) >= room and not (len(ids) == room and self.drafter.end in ids[-1:]):
             self.over = True
-            ids = ids[:room]
-            while not all(self.same) and ids and held_back(self.response + self.drafter.spell(ids)):
-                ids = ids[:-1]
+            ids = ids[:room] if all(self.same) else self._to_a_character(ids[:room])
         self.ids += ids
         self.response += self.drafter.spell(ids)
         self.committed = len(ids)
         self.ended = self.drafter.end is not None and self.drafter.end in ids[-1:]
+        return self.committed == whole
+
+    def _to_a_character(self, ids):
+        """Back to where the character at the end begins. A lead byte in front of it is no reason to
+        go on: that it begins no character is known from what stood there."""
+        while ids:
+            spelled = self.response + self.drafter.spell(ids)
+            begins = len(spelled) - len(held_back(spelled))
+            if begins == len(spelled):
+                return ids
+            while ids and len(self.response + self.drafter.spell(ids)) > begins:
+                ids = ids[:-1]
+            if len(self.response + self.drafter.spell(ids)) == begins:
+                return ids
+        return ids
 
     # Judging
 
@@ -216,19 +232,19 @@ class SlowCoSD:
         return self._taken(decision, decision.opinions, number)
 
     def _taken(self, decision, opinions, number):
-        willing = {
-            j: self._written(j, one)
+        willing = [
+            j
             for j, one in opinions.items()
             if not one.agrees
             and self.verdict(decision.probability, one.probability)
             and one.entropy <= self.max_entropy
-        }
-        willing = {j: ids for j, ids in willing.items() if ids is not None}
-        if not willing:
+        ]
+        best = max(willing, key=lambda j: (opinions[j].probability, -j), default=None)
+        ids = None if best is None else self._written(best, opinions[best])
+        if ids is None:
             return decision, [number]
-        best = max(willing, key=lambda j: (opinions[j].probability, -j))
         decision.chosen, decision.decided_by = opinions[best].token, best
-        return decision, willing[best]
+        return decision, ids
 
     def _opinion(self, j, number, kept, places):
         one = self.members[j]
