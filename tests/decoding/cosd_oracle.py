@@ -75,6 +75,7 @@ class SlowDecision:
     probability: float
     opinions: dict = field(default_factory=dict)
     decided_by: int | None = None
+    looked_again: bool = False
 
 
 def rule(alpha, beta):
@@ -101,6 +102,7 @@ class SlowCoSD:
         select="most_confident",
         unsure_below=0.5,
         max_entropy=math.inf,
+        second_look=False,
         temperatures=None,
         limit=10**6,
         seed=None,
@@ -111,17 +113,22 @@ class SlowCoSD:
         self.same = [one.has_the_table_of(self.drafter) for one in self.members]
         self.draft_length, self.verdict = draft_length, verdict
         self.select, self.unsure_below, self.max_entropy = select, unsure_below, max_entropy
+        self.second_look = second_look
         self.temperatures = temperatures or [1.0] * len(members)
         self.limit, self.seed, self.options = limit, seed, options
         self.ids, self.response = [], b""
         self.ended = self.over = False
 
     def round(self):
-        draft = self._draft()
+        draft = self._draft(min(self.draft_length, self.limit - len(self.ids)))
         places = {j: self._places(j, draft) for j in range(1, len(self.members))}
         decisions, kept = [], []
         for number in draft:
             decision, ids = self._judged(number, kept, places)
+            by = decision.decided_by
+            if self.second_look and by is not None and not self._stands(by, draft, kept, ids):
+                decision.chosen, decision.decided_by = decision.drafted, None
+                decision.looked_again, ids = True, [number]
             decisions.append(decision)
             kept += ids
             if decision.decided_by is not None:
@@ -133,14 +140,15 @@ class SlowCoSD:
 
     # Drafting and committing
 
-    def _draft(self):
-        draft = []
-        length = min(self.draft_length, self.limit - len(self.ids))
+    def _draft(self, length, begun=()):
+        draft = list(begun)
         foreign = not all(self.same)
 
         def inside():
             return foreign and held_back(self.response + self.drafter.spell(draft))
 
+        if draft and len(draft) >= length:
+            return draft
         while len(draft) < length or (inside() and len(draft) < length + TO_COMPLETE_A_CHARACTER):
             draft.append(self._drafted(self.ids + draft))
             if draft[-1] == self.drafter.end:
@@ -245,6 +253,25 @@ class SlowCoSD:
             return decision, [number]
         decision.chosen, decision.decided_by = opinions[best].token, best
         return decision, ids
+
+    def _stands(self, j, draft, kept, ids):
+        """Whether the assistant likes its own version better, with what the drafter makes of it."""
+        other = [*kept, *ids]
+        if self.drafter.end not in ids[-1:]:
+            other = self._draft(max(len(draft), len(other)), other)
+        first, second = (self._liking(j, version, kept) for version in (draft, other))
+        return second > first
+
+    def _liking(self, j, draft, kept):
+        """The mean log-probability of the assistant's tokens that begin behind what is kept."""
+        start = len(self.response + self.drafter.spell(kept))
+        places = self._places(j, draft)
+        own = [
+            math.log(self._own(j, before)[number])
+            for offset, (before, number) in places.items()
+            if offset >= start and number is not None
+        ]
+        return math.fsum(own) / len(own) if own else -math.inf
 
     def _opinion(self, j, number, kept, places):
         one = self.members[j]

@@ -48,12 +48,15 @@ def decided(drafter, assistant, **method):
 
 
 # So small a text that each of its words becomes a token.
-WORDS = "The capital of France is Paris.\nThe capital of France is Lyon.\n23 + 47 = 50.\n= 70.\n"
+WORDS = (
+    "The capital of France is Paris .\nThe capital of France is Lyon .\n23 + 47 = 50 .\n= 70 .\n"
+    * 4
+)
 WORD_BYTES = byte_level_tokenizer(WORDS, 340)
 WORD_READERS = {
     "one table": WORD_BYTES,
     "other ids": permuted_tokenizer(WORD_BYTES),
-    "pieces": sentencepiece_tokenizer(WORDS, 400, bos=False),
+    "pieces": sentencepiece_tokenizer(WORDS, 340, bos=False),
 }
 CAPITAL = ("The capital of France is", (" Lyon", 0.60), (" Paris", 0.98))
 SUM = ("23 + 47 =", (" 50", 0.70), (" 70", 0.95))
@@ -183,6 +186,11 @@ def test_the_end_of_the_text_is_a_token_like_any_other(reader):
     assert text == "ZK"
     assert [decision.drafted_end for decision in decisions] == [False, True]
     assert decisions[1].reason == "replaced"
+    # As the first of all.
+    drafter = scripted(BYTES, [ends], PROMPT, "draft")
+    decisions, text = decided(drafter, scripted(tokenizer, goes_on, PROMPT, "assistant"))
+    assert text == "Z"
+    assert decisions[0].probabilities == pytest.approx([0.4, 0.9], abs=1e-6)
     # By both.
     assistant = scripted(tokenizer, [goes_on[0], theirs_ends], PROMPT, "assistant")
     output = CoSD(drafter, assistant).generate(PROMPT, max_new_tokens=50)

@@ -94,6 +94,7 @@ def assert_decision(got, wanted, members, tolerance):
     assert (got.chosen, got.chosen_end) == (wanted.chosen or b"", wanted.chosen is END)
     assert got.decided_by == wanted.decided_by
     assert (got.reason == "replaced") == (wanted.decided_by is not None)
+    assert (got.reason == "kept after a second look") == wanted.looked_again
     given = [wanted.opinions.get(j) for j in range(1, members)]
     assert (got.reason == "no token of an assistant begins here") == (not any(given))
     alternatives = [None if one is None else one.token or b"" for one in given]
@@ -177,6 +178,15 @@ def test_several_assistants(tokenizers, select):
         )
         deciders |= {d.decided_by for round_ in output.rounds for d in round_.decisions}
     assert deciders == {None, 1, 2}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_second_look(pair):
+    reasons = []
+    for length in (1, 2, 5):
+        method = {"alpha": 1.0, "beta": 0.1, "second_look": True, "draft_length": length}
+        reasons += compared(made(PAIRS[pair]), method)
+    assert {"replaced", "kept after a second look"} <= set(reasons)
 
 
 @pytest.mark.parametrize(
