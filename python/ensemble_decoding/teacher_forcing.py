@@ -161,8 +161,8 @@ def _judged(
             ends[i],
             likeliest,
             likeliest == member.table.spell((token,)),
-            math.exp(best_logprob),
+            math.exp(min(0.0, best_logprob)),
             plain.logprob[i],
-            [(math.exp(highest), own) for highest, own in scale],
+            [(math.exp(min(0.0, highest)), own) for highest, own in scale],
         )
         start = ends[i]
