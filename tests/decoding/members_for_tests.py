@@ -49,7 +49,8 @@ def pass_counter(model):
         tokens = 0
 
     def count(module, arguments, keywords):
-        Counter.tokens += keywords["input_ids"].numel()
+        ids = keywords["input_ids"] if "input_ids" in keywords else arguments[0]
+        Counter.tokens += ids.numel()
 
     model.register_forward_pre_hook(count, with_kwargs=True)
     return Counter
