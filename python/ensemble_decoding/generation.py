@@ -163,6 +163,9 @@ class DecodingRun(ABC):
                 snapshots = [context.snapshot() for context in self.contexts]
                 step = self._guarded(self._round, f"round {len(self.trace) + 1}", snapshots)
                 if step is None:
+                    # What was drafted before somebody was found to be full.
+                    for context, snapshot in zip(self.contexts, snapshots, strict=True):
+                        context.restore(snapshot)
                     self.finish_reason = "length"
                     break
                 text = self._accept(*step)
