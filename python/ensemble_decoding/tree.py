@@ -140,10 +140,7 @@ def fit_tree(
     from sklearn.model_selection import train_test_split
     from sklearn.tree import DecisionTreeClassifier
 
-    if isinstance(held_out, bool) or not isinstance(held_out, int | float):
-        raise TypeError(f"held_out must be a number, got {type(held_out).__name__}")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out must be from 0 to below 1, got {held_out}")
+    check_training(held_out, seed, sklearn_params.get("max_depth"))
     values, labels = _checked_examples(examples)
     replaced = sum(labels)
     if replaced in (0, len(labels)):
@@ -169,6 +166,25 @@ def fit_tree(
         right = sum(tree.replaces(*values[i]) == labels[i] for i in tested)
         tree = Tree(tree.nodes, right / len(tested))
     return tree
+
+
+def check_training(held_out: Any, seed: Any, max_depth: Any) -> None:
+    """Checks options of `fit_tree`, also before there are examples.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what was expected and what came.
+    """
+    if isinstance(held_out, bool) or not isinstance(held_out, int | float):
+        raise TypeError(f"held_out must be a number, got {type(held_out).__name__}")
+    if not 0 <= held_out < 1:
+        raise ValueError(f"held_out must be from 0 to below 1, got {held_out}")
+    for name, value in (("seed", seed), ("max_depth", 1 if max_depth is None else max_depth)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to 4294967295, got {seed}")
+    if max_depth is not None and max_depth < 1:
+        raise ValueError(f"max_depth must be at least 1, got {max_depth}")
 
 
 def _checked_examples(examples: Any) -> tuple[list[tuple[float, float]], list[bool]]:
