@@ -1,4 +1,4 @@
-"""A member that reads, slowly: a whole forward pass for each row. Nothing of the package is used."""
+"""Reads slowly: a whole forward pass for each row. Nothing of the package is used."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import torch
 from ensemble_decoding import Member
 from ensemble_decoding.examples import collect_examples
 from ensemble_decoding.teacher_forcing import Text, checked_texts, forced
-from tests.decoding.slow_reader import reader
 from tests.decoding.members_for_tests import member, pass_counter
+from tests.decoding.slow_reader import reader
 from tests.decoding.token_ensemble_oracle import softmax
 from tests.decoding.tokenizers_for_tests import (
     GERMAN,
