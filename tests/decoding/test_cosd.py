@@ -1,5 +1,6 @@
 """CoSD as a whole: what it promises of texts, caches and the work that it takes."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -184,6 +185,17 @@ def test_the_trace_survives_a_file(tmp_path):
     assert output.rounds.method == "cosd"
     output.rounds.save(tmp_path / "trace.json")
     assert Trace.load(tmp_path / "trace.json") == output.rounds
+    decision = output.rounds[0].decisions[0]
+    for changes, message in (
+        ({"decided_by": 3}, "decided_by must be the place of a member, got 3"),
+        ({"probabilities": [0.5]}, "probabilities must have an entry for each of the 3 members"),
+        ({"alternatives": [b""] * 4}, "alternatives must have an entry for each .* got 4"),
+    ):
+        output.rounds[0].decisions[0] = replace(decision, **changes)
+        output.rounds.save(tmp_path / "trace.json")
+        with pytest.raises(ValueError, match=rf"rounds\[0\].decisions\[0\].{message}"):
+            Trace.load(tmp_path / "trace.json")
+    output.rounds[0].decisions[0] = decision
     for decision in (d for round_ in output.rounds for d in round_.decisions):
         assert len(decision.probabilities) == len(decision.alternatives) == 3
         assert (decision.decided_by is None) == (decision.reason != "replaced")
