@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import _native
+from . import _native, _triton
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 _NOT_INCLUDED = "not included in this build"
@@ -18,11 +18,17 @@ _NOT_INCLUDED = "not included in this build"
 default_backend = os.environ.get("ENSEMBLE_KERNELS_BACKEND") or None
 
 _references: dict[str, Callable[..., Any]] = {}
+_triton_operators: dict[str, Callable[..., Any]] = {}
 
 
 def register_reference(operator: str, reference: Callable[..., Any]) -> None:
     """Makes `backend="reference"` of `operator` run `reference`."""
     _references[operator] = reference
+
+
+def register_triton(operator: str, registered: Callable[..., Any]) -> None:
+    """Makes `backend="triton"` of `operator` run `registered`, which is a PyTorch operator too."""
+    _triton_operators[operator] = registered
 
 
 def select(operator: str, backend: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,26 +47,36 @@ def select(operator: str, backend: str | None, default: Callable[..., Any]) -> C
     reason = _missing(operator, backend)
     if reason is not None:
         raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")
-    return partial(_on_device, operator, backend, default)
+    if backend == "triton":
+        triton = _triton_operators[operator]
+        return partial(_on_device, operator, backend, _triton.device_types(), triton)
+    # The dispatcher knows a native back end by the device.
+    return partial(_on_device, operator, backend, (backend,), default)
 
 
 def _on_device(
-    operator: str, backend: str, default: Callable[..., Any], *args: Any, **kwargs: Any
+    operator: str,
+    backend: str,
+    device_types: tuple[str, ...],
+    registered: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
-    """Calls a native back end by way of the dispatcher, which knows it by the device."""
     first = args[0] if isinstance(args[0], Tensor) else args[0][0]
-    if first.device.type != backend:
+    if first.device.type not in device_types:
         raise ValueError(
-            f"backend={backend!r} of {operator} needs tensors on a device of type {backend}, "
-            f"got {first.device.type}"
+            f"backend={backend!r} of {operator} needs tensors on a device of type "
+            f"{' or '.join(device_types)}, got {first.device.type}"
         )
-    return default(*args, **kwargs)
+    return registered(*args, **kwargs)
 
 
 def _missing(operator: str, backend: str) -> str | None:
     if backend == "reference":
         return None
-    if backend in ("triton", "cuda"):
+    if backend == "triton":
+        return _triton.missing(operator)
+    if backend == "cuda":
         return _NOT_INCLUDED
     if _native.MISSING is not None:
         return _native.MISSING

@@ -3,6 +3,9 @@
 They are registered here, in Python, so that they exist without a compiler; a native build or
 Triton only adds implementations for its dispatch keys. The reference is registered as
 CompositeExplicitAutograd and so serves every device that has nothing faster.
+
+An operator with a Triton kernel is registered once more, under `ensemble_kernels_triton`, for the
+calls that name that back end: those never fall back, and compile as any other.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._dispatch import register_reference
+from . import _native, _triton
+from ._dispatch import register_reference, register_triton
 from .kv_compaction.reference import compact_kv_
 from .segment_attention.reference import segment_attention
 from .token_statistics.reference import segment_mean, token_statistics
 from .vocabulary_mixture.reference import mix_distributions, sharpen_prefixes, top_k_union
 
 _LIBRARY = torch.library.Library("ensemble_kernels", "DEF")
+_TRITON_LIBRARY = torch.library.Library("ensemble_kernels_triton", "DEF")
 
 
 def operator(name: str) -> Callable[..., Any]:
@@ -35,6 +40,31 @@ def _define(schema: str, reference: Callable[..., Any], fake: Callable[..., Any]
     _LIBRARY.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"ensemble_kernels::{name}", fake, lib=_LIBRARY)
     register_reference(name, reference)
+    if name in _triton.FOLDERS:
+        _define_triton(name, schema, reference, fake)
+
+
+def _define_triton(
+    name: str, schema: str, reference: Callable[..., Any], fake: Callable[..., Any]
+) -> None:
+    @torch.no_grad()
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return _triton.run(name, *args, **kwargs)
+
+    def fastest(*args: Any, **kwargs: Any) -> Any:
+        if _triton.import_error() is None:
+            try:
+                return named(*args, **kwargs)
+            except _triton.Unsupported:
+                pass
+        return reference(*args, **kwargs)
+
+    _TRITON_LIBRARY.define(schema)
+    _TRITON_LIBRARY.impl(name, named, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"ensemble_kernels_triton::{name}", fake, lib=_TRITON_LIBRARY)
+    register_triton(name, getattr(torch.ops.ensemble_kernels_triton, name).default)
+    if not _native.registered(name, "CUDA"):
+        _LIBRARY.impl(name, fastest, "CUDA")
 
 
 def _fake_compact_kv_(cache: Tensor, keep: Tensor, destination_start: Tensor) -> None:

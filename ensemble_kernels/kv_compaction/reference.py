@@ -14,7 +14,7 @@ from .._dispatch import check_contents
 
 def compact_kv_(cache: Tensor, keep: Tensor, destination_start: Tensor) -> None:
     if check_contents(cache.device.type):
-        _check_keep(cache.shape[-2], keep, destination_start)
+        check_keep(cache.shape[-2], keep, destination_start)
     if keep.shape[-1] == 0:
         return
     move = _move_runs if cache.device.type == "cpu" else _move_slots
@@ -54,7 +54,7 @@ def _move_slots(cache: Tensor, keep: Tensor, destination_start: Tensor) -> None:
     cache.index_copy_(-2, torch.where(padding, first_slot, slots), kept)
 
 
-def _check_keep(slots: int, keep: Tensor, destination_start: Tensor) -> None:
+def check_keep(slots: int, keep: Tensor, destination_start: Tensor) -> None:
     if keep.ndim == 1:
         _check_row("keep", slots, keep.tolist(), "destination_start", int(destination_start))
         return

@@ -42,7 +42,7 @@ def segment_attention(
     batch, _, rows, _ = query.shape
     plain_prefix = key.shape[2] - rows
     if check_contents(query.device.type):
-        _check_contents(segment_offsets, prefix_length, rows, plain_prefix)
+        check_lengths(segment_offsets, prefix_length, rows, plain_prefix)
     on_cpu = query.device.type == "cpu"
     attend: Callable[..., Part | None] = _attend_views if on_cpu else _attend_positions
     offsets = _per_row(segment_offsets.expand(batch, -1), on_cpu)
@@ -195,7 +195,7 @@ def _near_hidden(
     return Hidden(mask, count, bias.repeat(group, 1))
 
 
-def _check_contents(
+def check_lengths(
     segment_offsets: Tensor, prefix_length: Tensor | None, rows: int, longest_prefix: int
 ) -> None:
     offsets = segment_offsets.tolist()

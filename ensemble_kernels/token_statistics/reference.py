@@ -23,7 +23,7 @@ def token_statistics(
     logits: Tensor, token_ids: Tensor, *, vocab_size: int, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     if check_contents(logits.device.type):
-        _check_token_ids(token_ids, vocab_size)
+        check_token_ids(token_ids, vocab_size)
     logits = logits[:, :vocab_size]
     rows = logits.shape[0]
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
@@ -102,7 +102,7 @@ def segment_mean(values: Tensor, segment_offsets: Tensor) -> Tensor:
     return (total / count).masked_fill_(count == 0, -torch.inf).float()
 
 
-def _check_token_ids(token_ids: Tensor, vocab_size: int) -> None:
+def check_token_ids(token_ids: Tensor, vocab_size: int) -> None:
     for row, token_id in enumerate(token_ids.tolist()):
         if not 0 <= token_id < vocab_size:
             raise ValueError(

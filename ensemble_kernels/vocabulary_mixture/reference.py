@@ -53,7 +53,7 @@ def sharpen_prefixes(
     probabilities: Tensor, prefix_end: Tensor, columns: Tensor, threshold: float
 ) -> Tensor:
     if check_contents(columns.device.type):
-        _check_columns(columns, prefix_end.shape[0])
+        check_columns(columns, prefix_end.shape[0])
     sharpened = probabilities.clone(memory_format=torch.contiguous_format)
     held = probabilities.gather(1, columns.clamp(min=0))
     rows, candidates = ((columns >= 0) & (held > threshold)).nonzero(as_tuple=True)
@@ -195,7 +195,7 @@ def check_temperature(temperature: Sequence[float]) -> None:
         raise ValueError(f"temperature must be positive and finite, got {list(temperature)}")
 
 
-def _check_columns(columns: Tensor, size: int) -> None:
+def check_columns(columns: Tensor, size: int) -> None:
     wrong = columns[(columns < -1) | (columns >= size)]
     if wrong.numel():
         raise ValueError(f"columns must be from -1 to {size - 1}, got {int(wrong[0])}")

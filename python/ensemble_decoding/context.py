@@ -104,55 +104,6 @@ class DecodingContext:
         self.cache.rollback()
         return draft._replace(rows=())
 
-    def propose(self, length: int, pending: bytes = b"", *, whole_characters: bool = True) -> Draft:
-        """As `draft`, but the keys and values of all ids but the last stay staged for `accept`, and
-        the draft has the logits that its ids were chosen from. Without `whole_characters` it may
-        stop inside a character."""
-        return write_draft(self, length, pending, whole_characters)
-
-    def redraft(
-        self,
-        draft: Draft,
-        count: int,
-        ids: Sequence[int],
-        length: int,
-        pending: bytes = b"",
-        *,
-        whole_characters: bool = True,
-    ) -> Draft:
-        """Another draft of `length` ids in all, which begins with the first `count` of one that was
-        just proposed and with `ids`; it takes its place."""
-        self.cache.keep_staged(count)
-        begun = [*draft.ids[:count], *ids]
-        logits = self._feed(ids)
-        rows = [*draft.rows[: count + 1], *logits[:, : self.member.logits_size(logits)]]
-        self.usage.drafted_tokens += len(ids)
-        return write_draft(self, length, pending, whole_characters, begun, rows)
-
-    def restage(self, ids: Sequence[int], count: int) -> None:
-        """Makes `ids` the staged ones, of which the first `count` are."""
-        self.cache.keep_staged(count)
-        if count < len(ids):
-            self._feed(ids[count:], logits_to_keep=1)
-            self.usage.drafted_tokens += len(ids) - count
-
-    def accept(self, draft: Draft, count: int, ids: Sequence[int], *, last: bool = False) -> None:
-        """Commits the first `count` ids of a draft just proposed, and `ids` behind them, which are
-        fed in one pass; with `last`, behind which nothing follows, they are not fed any more."""
-        fed = min(count, self.cache.staged)
-        self.cache.commit(0, fed)
-        self.ids += draft.ids[:fed]
-        rest = [*draft.ids[fed:count], *ids]
-        if last:
-            self.ids += rest
-        elif rest:
-            self.append(rest)
-        else:
-            row = draft.rows[fed][None]
-            length = len(self.ids)
-            statistics = self.statistics(row, [0], [length - 1])
-            self._position = Position(length, row[0], statistics.logsumexp[0])
-
     def verify(self, candidates: Sequence[Sequence[int]]) -> list[Judgement]:
         """Scores all candidates in one packed pass behind the committed ids.
 
@@ -203,12 +154,18 @@ class DecodingContext:
         logits = self._committed_position().logits
         return logits[: self.member.logits_size(logits)]
 
+    def stand(self, row: Tensor) -> None:
+        """Notes the logits `row [V]` behind the committed ids, as another pass gave them."""
+        length = len(self.ids)
+        statistics = self.statistics(row[None], [0], [length - 1])
+        self._position = Position(length, row, statistics.logsumexp[0])
+
     def append(self, ids: Sequence[int]) -> None:
         """Feeds ids behind the committed ones, in one pass, and commits them."""
         count = len(ids)
         if not count:
             return
-        logits = self._feed(ids, logits_to_keep=1)
+        logits = self.feed(ids, logits_to_keep=1)
         self.usage.committed_tokens += count
         length = len(self.ids) + count
         statistics = self.statistics(logits, ids[-1:], [length - 1])
@@ -220,7 +177,7 @@ class DecodingContext:
         """As `append`, for a text that others write: the logits `[T, n]` after each of the ids,
         and their statistics at a temperature."""
         length, count = len(self.ids), len(ids)
-        logits = self._feed(ids)
+        logits = self.feed(ids)
         self.usage.verified_tokens += count
         places = range(length, length + count)
         statistics = self.statistics(logits, [*ids[1:], 0], places, temperature)
@@ -332,7 +289,7 @@ class DecodingContext:
                 raise self.no_distribution(position)
         return statistics
 
-    def _feed(self, ids: Sequence[int], *, logits_to_keep: int = 0) -> Tensor:
+    def feed(self, ids: Sequence[int], *, logits_to_keep: int = 0) -> Tensor:
         """One pass over `ids` behind the committed and staged ones, as one segment."""
         length, count, device = self.cache.length, len(ids), self.member.device
         return self._forward(

@@ -70,19 +70,19 @@ class CoSDRun(DraftedRun):
         clock = StageClock()
         if self._is_full({0: 1}):
             return None
-        draft = self._propose(self._method.draft_length)
-        clock.stop("draft")
+        with clock.stage("draft"):
+            draft = self._propose(self._method.draft_length)
         self._opinions = {}
         try:
-            self._ask(draft, self._assistants[:1] if self._cascade else self._assistants)
-            clock.stop("verify")
-            decisions, draft, count, replacement = self._decide(draft)
+            with clock.stage("verify"):
+                self._ask(draft, self._assistants[:1] if self._cascade else self._assistants)
+            with clock.stage("decide"):
+                decisions, draft, count, replacement = self._decide(draft)
         except _Full:
             return None
-        clock.stop("decide")
         candidate = Candidate(draft.data, draft.ended, [0], self._ids_read(draft))
-        committed = self._commit(draft, count, replacement)
-        clock.stop("commit")
+        with clock.stage("commit"):
+            committed = self._commit(draft, count, replacement)
         if not committed.whole:
             decisions = decisions[: committed.counts[0]]
         weights = [1.0, *[0.0] * len(self._assistants)]
@@ -183,14 +183,14 @@ class CoSDRun(DraftedRun):
             data = context.member.table.spell(draft.ids[:count])
             other = Draft([*draft.ids[:count], *ids], data, True)
         else:
-            length, whole = max(len(draft.ids), count + len(ids)), self._whole_characters
-            other = context.redraft(draft, count, ids, length, self.pending, whole_characters=whole)
+            length = max(len(draft.ids), count + len(ids))
+            other = self.drafter.redraft(draft, count, ids, length, self.pending)
         self._ask(other, [j])
         second = self._mean_log_probability(j, place)
         self._opinions[j], self.encodings[j] = kept, encoding
         stands = second > first
         if not stands and not ended:
-            context.restage(draft.ids[:-1], count)
+            self.drafter.restage(draft, count)
         return stands
 
     def _mean_log_probability(self, j: int, place: int) -> float:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from .drafter import Drafter
 from .drafts import Draft
 from .generation import DecodingRun
 from .member import Member
@@ -72,7 +73,8 @@ class DraftedRun(DecodingRun):
         }
         self.reading = list(reading)
         # A draft that others encode must be text.
-        self._whole_characters = not all(self.readers[j].shares_ids for j in self._asked())
+        whole_characters = not all(self.readers[j].shares_ids for j in self._asked())
+        self.drafter = Drafter(drafter, whole_characters)
         self._response: list[Encoding] = [Encoding([], [], []) for _ in members]
         self._ended = False
         self.encodings: dict[int, Encoding] = {}
@@ -96,9 +98,7 @@ class DraftedRun(DecodingRun):
 
     def _propose(self, length: int) -> Draft:
         self.encodings = {}
-        return self.contexts[0].propose(
-            min(length, self.remaining), self.pending, whole_characters=self._whole_characters
-        )
+        return self.drafter.propose(min(length, self.remaining), self.pending)
 
     def _drafted(
         self, draft: Draft, temperature: float = 1.0, *, asked: bool = True
@@ -188,7 +188,7 @@ class DraftedRun(DecodingRun):
         kept = ending.counts[0]
         drafted = min(kept, count)
         last = ending.reason is not None
-        self.contexts[0].accept(draft, drafted, ids[drafted:kept], last=last)
+        self.drafter.accept(draft, drafted, ids[drafted:kept], last=last)
         response = self.data + ending.data
         written = self.contexts[0].response_ids
         encodings = {j: reader.encode(response, written) for j, reader in self.readers.items()}

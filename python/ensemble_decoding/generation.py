@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from transformers import GenerationConfig
 
+from ensemble_kernels.profiling import annotate
+
 from .attention_switch import segment_attention_active
 from .context import Snapshot
 from .member import Member, Messages
@@ -158,10 +160,13 @@ class DecodingRun(ABC):
             for context in self.contexts:
                 stack.enter_context(segment_attention_active(context.member.model))
             start = time.perf_counter()
-            self._guarded(self._prefill, "reading the prompt")
+            with annotate("prefill"):
+                self._guarded(self._prefill, "reading the prompt")
             while self.finish_reason is None:
                 snapshots = [context.snapshot() for context in self.contexts]
-                step = self._guarded(self._round, f"round {len(self.trace) + 1}", snapshots)
+                step = self._guarded(
+                    self._annotated_round, f"round {len(self.trace) + 1}", snapshots
+                )
                 if step is None:
                     # What was drafted before somebody was found to be full.
                     for context, snapshot in zip(self.contexts, snapshots, strict=True):
@@ -174,6 +179,10 @@ class DecodingRun(ABC):
                 yield StreamedText(text, step[0])
                 start = time.perf_counter()
             self._guarded(self._streamer.end, "streamer")
+
+    def _annotated_round(self) -> tuple[Round, bytes] | None:
+        with annotate("round"):
+            return self._round()
 
     def _prefill(self) -> None:
         self._each(lambda j: self.contexts[j].prefill(self._prompts[j]))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 
 WHITE_SPACE = frozenset(b" \t\n\r")
+_LINE_ENDS = frozenset(b"\n\r")
 _SURROGATE = "\ud800"
 
 
@@ -16,8 +17,8 @@ class Joints:
 
     Two neighbouring characters that stand so in no token are in different tokens of every text.
     Pre-tokenizers, normalizers and merges must not see across either: they do not in front of
-    white space that follows something else, nor between Chinese characters, which are written
-    without spaces and are parts of no others.
+    white space that follows something else (the end of a line must follow a word), nor between
+    Chinese characters, which are written without spaces and are parts of no others.
 
     Args:
         token_bytes: the bytes of each id, None for an id that is no text.
@@ -36,17 +37,21 @@ class Joints:
         self._byte_pairs = {pair for part in parts for pair in pairwise(part)}
         self._pairs = _character_pairs(texts)
 
-    def at(self, data: bytes, place: int) -> bool:
-        """Whether `data` has a joint in front of its byte `place`."""
+    def at(self, data: bytes, place: int, *, in_words: bool = True) -> bool:
+        """Whether `data` has a joint in front of its byte `place`; `in_words`: also between
+        Chinese characters, which pre-tokenizers take for one word."""
         if not 0 < place < len(data) or 0x80 <= data[place] <= 0xBF:
             return False
         left, right = _character_before(data, place), _character_at(data, place)
         if left is None or right is None:
             return False
-        if data[place] in WHITE_SPACE:
+        if data[place] in _LINE_ENDS:
+            # Pre-tokenizers put the ends of lines with the punctuation in front of them.
+            apart = left.isalnum()
+        elif data[place] in WHITE_SPACE:
             apart = not left.isspace()
         else:
-            apart = _is_ideograph(left) and _is_ideograph(right)
+            apart = in_words and _is_ideograph(left) and _is_ideograph(right)
         return (
             apart
             and (data[place - 1], data[place]) not in self._byte_pairs

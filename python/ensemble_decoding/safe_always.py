@@ -50,25 +50,26 @@ class AlwaysRun(DraftedRun):
             return None
         voting = [j for j in self.reading if self.readers[j].shares_ids or not self.pending]
         written = drafter.response_ids
-        encodings = {j: self.readers[j].encode(self.data, written) for j in voting}
-        if self._is_full({j: self._unread(j, encodings[j]) for j in voting}):
-            return None
-        read = self._each(lambda j: self.readers[j].last(encodings[j]), voting)
-        clock.stop("verify")
-        rows = [context.member.blank_logits for context in self.contexts]
-        rows[0] = drafter.next_logits
-        for j, row in zip(voting, read, strict=True):
-            rows[j] = row
-        token, decision, weights = self._choose(rows, voting)
-        replacement = self._written(token)
-        if replacement is None:
-            own = favourite(drafter.member, rows[0])
-            token = Token(drafter.member.table.spell((own,)), False, own)
-            decision.reason, replacement = UNWRITTEN, self._written(token)
-        clock.stop("mix")
+        with clock.stage("verify"):
+            encodings = {j: self.readers[j].encode(self.data, written) for j in voting}
+            if self._is_full({j: self._unread(j, encodings[j]) for j in voting}):
+                return None
+            read = self._each(lambda j: self.readers[j].last(encodings[j]), voting)
+        with clock.stage("mix"):
+            rows = [context.member.blank_logits for context in self.contexts]
+            rows[0] = drafter.next_logits
+            for j, row in zip(voting, read, strict=True):
+                rows[j] = row
+            token, decision, weights = self._choose(rows, voting)
+            replacement = self._written(token)
+            if replacement is None:
+                token = _favourite(drafter.member, rows[0])
+                replacement = self._written(token)
+                decision.reason, decision.mixture[1] = UNWRITTEN, decision.mixture[0]
+                decision.chosen, decision.chosen_end = token.data, token.ended
         candidate = Candidate(token.data, token.ended, [0], [[] for _ in self.contexts])
-        committed = self._commit(Draft([], b"", False, rows[:1]), 0, replacement)
-        clock.stop("commit")
+        with clock.stage("commit"):
+            committed = self._commit(Draft([], b"", False, rows[:1]), 0, replacement)
         index, counts = len(self.trace), committed.counts
         reason = decision.reason
         round_ = Round(index, [candidate], weights, 0, reason, counts, clock.seconds)
@@ -90,14 +91,17 @@ class AlwaysRun(DraftedRun):
         mixed = vote.mix(contexts, rows, weights)
         index = vote.chosen(contexts[0], mixed, len(self.trace))
         token = vote.token(mixed, index)
-        member = contexts[0].member
-        own = favourite(member, rows[0])
-        ended = member.is_end_of_text(own)
-        drafted = Token(b"" if ended else member.table.spell((own,)), ended, own)
+        drafted = _favourite(contexts[0].member, rows[0])
         place = vote.mixture.find(mixed, drafted)
-        decision = TokenDecision(drafted.data, ended, token.data, token.ended, ENSEMBLED)
+        decision = TokenDecision(drafted.data, drafted.ended, token.data, token.ended, ENSEMBLED)
         decision.mixture = [
             0.0 if place is None else float(mixed.probabilities[place]),
             float(mixed.probabilities[index]),
         ]
         return token, decision, weights
+
+
+def _favourite(member: Member, row: Tensor) -> Token:
+    own = favourite(member, row)
+    ended = member.is_end_of_text(own)
+    return Token(b"" if ended else member.table.spell((own,)), ended, own)

@@ -65,17 +65,17 @@ class SafeRun(DraftedRun):
         clock = StageClock()
         if self._is_full({0: 1}):
             return None
-        draft = self._propose(self._draft_length)
-        clock.stop("draft")
-        opinions = self._read(draft, self.reading)
+        with clock.stage("draft"):
+            draft = self._propose(self._draft_length)
+        with clock.stage("verify"):
+            opinions = self._read(draft, self.reading)
         if opinions is None:
             return None
-        clock.stop("verify")
-        decisions, count, replacement = self._decide(draft, opinions)
-        clock.stop("mix")
+        with clock.stage("mix"):
+            decisions, count, replacement = self._decide(draft, opinions)
         candidate = Candidate(draft.data, draft.ended, [0], self._ids_read(draft))
-        committed = self._commit(draft, count, replacement)
-        clock.stop("commit")
+        with clock.stage("commit"):
+            committed = self._commit(draft, count, replacement)
         if not committed.whole:
             decisions = decisions[: committed.counts[0]]
         reason = decisions[-1].reason if committed.whole and replacement else "kept as drafted"

@@ -148,25 +148,25 @@ class SpecEMRun(DecodingRun):
         drafters = [j for j in active if j < len(self._method.members)]
         if self._is_full(dict.fromkeys(active, 1)):
             return None
-        drafts = dict(zip(drafters, self._each(self._draft, drafters), strict=True))
-        candidates = distinct_candidates(drafts, len(self.contexts))
-        clock.stop("draft")
-        # The first member's ids go on counting for the limit after its exit.
-        encodings = {j: self._encode(j, candidates) for j in sorted({0, *active})}
-        clock.stop("encode")
+        with clock.stage("draft"):
+            drafts = dict(zip(drafters, self._each(self._draft, drafters), strict=True))
+            candidates = distinct_candidates(drafts, len(self.contexts))
+        with clock.stage("encode"):
+            # The first member's ids go on counting for the limit after its exit.
+            encodings = {j: self._encode(j, candidates) for j in sorted({0, *active})}
         if self._is_full({j: max(len(c.token_ids[j]) for c in candidates) for j in active}):
             return None
-        shares = self._verify(candidates)
-        clock.stop("verify")
-        weights = self._fed_back(shares, candidates, drafters)
-        winner, reason = vote(weights, shares, candidates)
-        won = candidates[winner]
-        nothing = [Encoding([], [], [])] * len(candidates)
-        everyone = [encodings.get(j, nothing)[winner] for j in range(len(self.contexts))]
-        ending = self._ending(won.data, won.ended, everyone)
-        for j in encodings:
-            self.contexts[j].commit(winner, ending.counts[j], won.token_ids[j])
-        clock.stop("commit")
+        with clock.stage("verify"):
+            shares = self._verify(candidates)
+        with clock.stage("commit"):
+            weights = self._fed_back(shares, candidates, drafters)
+            winner, reason = vote(weights, shares, candidates)
+            won = candidates[winner]
+            nothing = [Encoding([], [], [])] * len(candidates)
+            everyone = [encodings.get(j, nothing)[winner] for j in range(len(self.contexts))]
+            ending = self._ending(won.data, won.ended, everyone)
+            for j in encodings:
+                self.contexts[j].commit(winner, ending.counts[j], won.token_ids[j])
         # Everything that can fail has been done; from here on the round counts.
         for j, encoding in enumerate(everyone):
             self.unspelled[j] += encoding.unspelled(ending.data)

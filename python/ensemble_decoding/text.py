@@ -45,6 +45,17 @@ class TextEncoder:
         self._table = table
         self._token_bytes: list[Any] = table.token_bytes
 
+    @property
+    def strips_behind_added(self) -> bool:
+        """Whether the tokenizer has an added token that takes the white space behind it."""
+        added = self._plain.get_added_tokens_decoder().values()
+        return any(token.rstrip and not token.special for token in added)
+
+    @property
+    def looks_words_up(self) -> bool:
+        """Whether a word of the vocabulary is one token, even where merges do not lead to it."""
+        return bool(getattr(self._plain.model, "ignore_merges", False))
+
     def encode(self, data: bytes) -> Encoding:
         """The ids that spell `data`, with what had to be left out."""
         try:

@@ -44,13 +44,17 @@ class TextFollower:
         self.encoded_bytes += len(data) - start
         self._data = data
         if self._joints is not None:
-            self._places += [end for end in ends[kept:] if self._joints.at(data, end)]
+            in_words = not self._encoder.looks_words_up
+            new = ends[kept:]
+            self._places += [e for e in new if self._joints.at(data, e, in_words=in_words)]
         return Encoding(list(ids), list(ends), list(missing))
 
 
 def _splits_at_spaces(encoder: TextEncoder) -> bool:
     """Whether the tokenizer sees nothing across a space, tried on a few texts: one that strips
     spaces, or that treats the first word in a way of its own, does."""
+    if encoder.strips_behind_added:
+        return False
     for text in _PROBES:
         data = text.encode()
         place = next(i for i, byte in enumerate(data) if byte in WHITE_SPACE)

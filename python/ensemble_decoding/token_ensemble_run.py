@@ -88,21 +88,21 @@ class TokenEnsembleRun(DecodingRun):
         members = range(len(self.contexts))
         if self._is_full(dict.fromkeys(members, 1)):
             return None
-        rows = self._each(self._row)
-        choice = self._choose(rows)
-        clock.stop("mix")
-        written = [self._written(j, choice.token) for j in members]
-        encodings = [one.encoding for one in written]
-        ids = [encoding.ids for encoding in encodings]
-        clock.stop("encode")
+        with clock.stage("mix"):
+            rows = self._each(self._row)
+            choice = self._choose(rows)
+        with clock.stage("encode"):
+            written = [self._written(j, choice.token) for j in members]
+            encodings = [one.encoding for one in written]
+            ids = [encoding.ids for encoding in encodings]
         if self._is_full({j: len(own) for j, own in enumerate(ids)}):
             return None
         token = choice.token
         voters = [j for j, weight in enumerate(choice.weights) if weight]
         likeliest = [j for j in voters if self._is_favourite(j, rows[j], token)]
-        ending = self._ending(token.data, token.ended, encodings, self._late)
-        self._each(lambda j: self.contexts[j].append(ids[j][: ending.counts[j]]))
-        clock.stop("commit")
+        with clock.stage("commit"):
+            ending = self._ending(token.data, token.ended, encodings, self._late)
+            self._each(lambda j: self.contexts[j].append(ids[j][: ending.counts[j]]))
         # Everything that can fail has been done; from here on the round counts.
         for j, encoding in enumerate(encodings):
             text = self.data[len(self.data) - self._late :] + ending.data

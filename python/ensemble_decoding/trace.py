@@ -6,10 +6,13 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
+
+from ensemble_kernels.profiling import annotate
 
 from .typed_json import from_json
 
@@ -36,10 +39,13 @@ class StageClock:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def stop(self, stage: str) -> None:
-        """Counts the time since the last call for `stage`."""
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """The block is a stage, and a range for profilers. The time since the last one counts."""
+        with annotate(name):
+            yield
         now = time.perf_counter()
-        self.seconds[stage] = now - self._last
+        self.seconds[name] = now - self._last
         self._last = now
 
 

@@ -1,12 +1,14 @@
-"""Reads slowly: a whole forward pass for each row. Nothing of the package is used."""
+"""What the slow oracles read and draw with: rows behind any ids, numbers that are counted."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
-from tests.decoding.token_ensemble_oracle import END, SlowMember
+from tests.decoding.token_ensemble_oracle import END, SlowMember, order
 
 
 class SlowReader(SlowMember):
@@ -47,6 +49,34 @@ class SlowReader(SlowMember):
 reader = cache(SlowReader)
 
 
-def counted(seed, position):
-    digest = hashlib.blake2b(struct.pack("<Qq", seed, position), digest_size=8).digest()
+@dataclass
+class SlowDecision:
+    """`why`: "boundary", "agree", "sure", "kept" or "replaced" by the mixture, "drafter"."""
+
+    drafted: Any
+    chosen: Any
+    why: str
+    probabilities: list = field(default_factory=list)
+    mean: float | None = None
+    mixture: list = field(default_factory=list)
+    same_bytes: bool | None = None
+    argmax: Any = None
+
+
+def best(mixed):
+    return max(sorted(mixed, key=order), key=lambda token: mixed[token])
+
+
+def counted(seed, position, purpose=b""):
+    packed = struct.pack("<Qq", seed, position)
+    digest = hashlib.blake2b(packed, digest_size=8, person=purpose).digest()
     return (int.from_bytes(digest, "little") >> 11) / 2**53
+
+
+def drawn(probabilities, ranked, number):
+    reached = 0.0
+    for token in ranked:
+        reached += probabilities[token]
+        if reached > number:
+            return token
+    raise AssertionError("probabilities must sum to 1")

@@ -10,6 +10,7 @@ from transformers import TextStreamer
 from ensemble_decoding import CoSD, DecodingError, Member
 from ensemble_decoding.context import DecodingContext
 from ensemble_decoding.cosd_run import CoSDRun
+from ensemble_decoding.drafter import Drafter
 from ensemble_decoding.reader import Reader
 from ensemble_decoding.tree import Node, Tree
 from tests.decoding.members_for_tests import PROMPT, member, saved, three_families
@@ -195,13 +196,13 @@ def test_a_full_context_ends_a_run(place, method):
 
 
 STAGES = [
-    (DecodingContext, "propose", 3),
+    (Drafter, "propose", 3),
     (Reader, "encode", 7),
     (Reader, "read", 6),
     (Reader, "keep", 9),
     (CoSDRun, "_decide", 3),
     (CoSDRun, "_ending", 3),
-    (DecodingContext, "accept", 3),
+    (Drafter, "accept", 3),
 ]
 
 

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from .lane import INTERPRETED, few
 from .vocabulary_strategies import DTYPES, TOLERANCE
 
-OPERATORS = torch.ops.ensemble_kernels
+OPERATORS = few(torch.ops.ensemble_kernels, torch.ops.ensemble_kernels_triton)
+LARGE = few(70_000, 5_000)
 
 
 def map_of(columns_of_ids, size):
@@ -45,11 +47,11 @@ def random_case(size, widths, dtype, seed, rows=2):
     return logits, columns
 
 
-def large_case(dtype, rows=3, size=70_000):
+def large_case(dtype, rows=3, size=LARGE):
     """One id at most for each column, as in real unions: maps and logits of two models."""
     generator = torch.Generator().manual_seed(1)
     maps, logits = [], []
-    for width in (20_000, 65_000):
+    for width in (size // 3, size - 500):
         columns = torch.randperm(size, generator=generator)[:width]
         there = torch.zeros(size + 1, dtype=torch.int32)
         there[columns + 1] = 1
@@ -83,7 +85,7 @@ def test_any_number_of_columns(size, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lane", range(17))
+@pytest.mark.parametrize("lane", few(range(17), (0, 15, 16)))
 def test_many_ids_in_any_lane(lane, dtype):
     columns = [*range(40), *[lane] * 3, *[lane + 20] * 40]
     logits, _ = random_case(40, (len(columns), 40), dtype, lane)
@@ -130,7 +132,7 @@ def test_strides_change_nothing(geometric, dtype):
 def test_bitwise_equal_on_every_thread_and_in_every_row(geometric, dtype):
     maps, logits = large_case(dtype)
     first = mix(logits, maps, geometric)
-    for run in range(50):
+    for run in range(few(50, 1)):
         again = with_threads(1 + run % 2, lambda: mix(logits, maps, geometric))
         for field, other in zip(first, again, strict=True):
             assert torch.equal(field, other)
@@ -140,11 +142,13 @@ def test_bitwise_equal_on_every_thread_and_in_every_row(geometric, dtype):
         assert torch.equal(first[1][:, row], alone[1][:, 0])
 
 
-@pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, 1, 2, 9], [-1, 1, 2, 3], [0, 9, 2, 3]])
-def test_offsets_that_are_no_map(offsets):
-    maps = [(torch.tensor(offsets, dtype=torch.int32), torch.arange(3, dtype=torch.int32))]
-    with pytest.raises(ValueError, match="map_offsets must be non-decreasing"):
-        mix([torch.zeros(1, 3)], maps)
+if not INTERPRETED:  # the contents of a map are not read before a launch on a GPU
+
+    @pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, 1, 2, 9], [-1, 1, 2, 3], [0, 9, 2, 3]])
+    def test_offsets_that_are_no_map(offsets):
+        maps = [(torch.tensor(offsets, dtype=torch.int32), torch.arange(3, dtype=torch.int32))]
+        with pytest.raises(ValueError, match="map_offsets must be non-decreasing"):
+            mix([torch.zeros(1, 3)], maps)
 
 
 def test_ids_outside_of_the_logits_count_for_nothing():
@@ -168,7 +172,7 @@ def top_k(logits, maps, k):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("k", [1, 10, 3000])
+@pytest.mark.parametrize("k", few([1, 10, 3000], [1, 10, 40]))
 def test_top_k_of_many_columns(k, dtype):
     """In 16 bits thousands of scores are equal: the lower columns are taken."""
     maps, logits = large_case(dtype, rows=2)
@@ -188,7 +192,7 @@ def test_top_k_of_many_columns(k, dtype):
         probabilities = first[1][row].double()
         torch.testing.assert_close(probabilities[: len(columns)], expected, rtol=2e-5, atol=1e-9)
         assert not probabilities[len(columns) :].any()
-    for run in range(4):
+    for run in range(few(4, 1)):
         again = with_threads(1 + run % 2, lambda: top_k(logits, maps, k))
         assert torch.equal(first[0], again[0])
         assert torch.equal(first[1], again[1])
@@ -204,7 +208,7 @@ def test_top_k_sees_a_nan_that_no_column_has(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, few(1000, 40)])
 def test_ranges_of_any_length_and_stride_are_summed(size, dtype):
     generator = torch.Generator().manual_seed(size)
     buffer = torch.full((2, 2 * size + 1), math.nan, dtype=dtype)

@@ -11,13 +11,14 @@ from ensemble_kernels import segment_attention
 from ensemble_kernels.segment_attention import reference
 
 from .attention_strategies import DTYPES, assert_close, cases, eager, int32, pack
+from .lane import examples, few
 from .oracles.segment_attention import visible_slots
 
 # Against the oracle
 
 
 @given(cases(), st.sampled_from([0, 3, 512]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_equals_the_loops(case, near_slots):
     """Long prefixes, at toy sizes: with few near slots the prefix is a part of its own."""
     with patch.object(reference, "_NEAR_SLOTS", near_slots):
@@ -28,7 +29,7 @@ def test_equals_the_loops(case, near_slots):
 
 
 @given(cases())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_by_positions_equals_the_loops(case):
     """The way of devices whose lengths cannot be read back."""
     rows, slots = case.query.shape[2], case.key.shape[2]
@@ -54,6 +55,8 @@ def test_by_positions_equals_the_loops(case):
 )
 @pytest.mark.parametrize("size", [32, 64, 72, 80, 96, 128, 256])
 def test_head_sizes_and_groups(size, query_heads, key_heads, dtype):
+    if few(False, dtype == torch.float32 and size > 128):
+        return  # float32 has no tile of this size in Triton
     prefix = 600 if size == 64 else 70
     arguments = pack([5, 1, 9], prefix, query_heads, key_heads, size, dtype)
     visible = torch.zeros(1, 15, prefix + 15, dtype=torch.bool)
@@ -73,7 +76,7 @@ def test_head_sizes_and_groups(size, query_heads, key_heads, dtype):
     st.none() | st.integers(1, 50),
     st.integers(0, 12),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_rows_see_the_right_slots(lengths, prefix, window, first):
     """Equal scores and one-hot values: the output shows which slots were seen."""
     rows = sum(lengths)
@@ -120,7 +123,7 @@ def test_equals_one_pass_per_segment(prefix, window):
 
 
 @given(st.permutations(range(4)), st.none() | st.integers(1, 12))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_order_of_candidates_changes_nothing(order, window):
     lengths, prefix = [3, 1, 5, 2], 7
     query, key, value, offsets = pack(lengths, prefix)

@@ -107,7 +107,7 @@ BAD = {
     "query list": (TypeError, {"query": [1]}, "query must be a Tensor, got list"),
     "query 3d": (ValueError, {"query": QUERY[0]}, "query must have 4 dimensions, got 3"),
     "int query": (TypeError, {"query": QUERY.int()}, "query must be of dtype .*, got int32"),
-    "key dtype": (TypeError, {"key": KEY.float()}, "key must be of dtype float64, got float32"),
+    "key dtype": (TypeError, {"key": KEY.half()}, "key must be of dtype float(64|32), got float16"),
     "key size": (ValueError, {"key": KEY[..., :4]}, r"key must have shape \[1, 2, 7, 8\], got"),
     "value slots": (
         ValueError,

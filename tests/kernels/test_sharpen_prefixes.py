@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from ensemble_kernels import VocabularyAlignment, sharpen_prefixes
 
+from .lane import examples
 from .oracles.vocabulary_mixture import sharpen_row, union
 from .vocabulary_strategies import DTYPES, align, models
 
@@ -14,7 +15,7 @@ ALIGNMENT = VocabularyAlignment.from_token_bytes([[b"a", b"b"], [b"a", b"c"]])
 
 
 @given(models(), st.sampled_from(DTYPES), st.sampled_from([0.0, 0.05, 0.2]), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_sharpened_is_that_of_the_dicts(drawn, dtype, threshold, data):
     alignment, keys = align(drawn), union(drawn)
     size = len(keys)

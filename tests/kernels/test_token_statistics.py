@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from ensemble_kernels import segment_mean, token_statistics
 
 from .allocations import LargestResult
+from .lane import examples, few
 from .layouts import LAYOUTS, relayout
 from .oracles.token_statistics import row_statistics
 from .oracles.token_statistics import segment_mean as segment_mean_in_loops
 
 NAN, INF = math.nan, math.inf
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, *few((torch.float64,), ()))
 COLUMNS = (1, 7, 31, 511, 512, 513, 1023, 1024, 1025)
 
 
@@ -50,7 +51,7 @@ VALUES = st.one_of(
     st.sampled_from([1.0, 0.3, 2.0]),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_equals_the_loops(rows, layout, dtype, temperature, data):
     logits = relayout(torch.tensor(rows, dtype=dtype), layout)
     vocab_size = data.draw(st.integers(1, logits.shape[1]))
@@ -191,7 +192,7 @@ def test_no_rows():
 
 
 @given(st.lists(st.floats(-50, 0, width=16), max_size=12), st.sampled_from(DTYPES), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_segment_mean_equals_the_loops(values, dtype, data):
     cuts = data.draw(st.lists(st.integers(0, len(values)), max_size=4))
     offsets = [0, *sorted(cuts)]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ensemble_kernels import VocabularyAlignment, top_k_union
 
+from .lane import examples
 from .oracles.vocabulary_mixture import END, top_k_row, union
 from .vocabulary_strategies import align, mixtures, rows_of
 
@@ -17,7 +18,7 @@ HALVES = st.one_of(st.integers(-16, 16).map(lambda n: n / 2), st.just(-math.inf)
 
 
 @given(mixtures(HALVES), st.integers(1, 4), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_top_k_is_that_of_the_dicts(mixture, k, data):
     drawn, logits, weights, temperatures = mixture
     alignment = align(drawn)
@@ -80,6 +81,13 @@ def test_ids_with_equal_bytes_are_summed_before_ranking():
     alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"a"]])
     top = top_k_union([torch.tensor([[0.0, 0.5, 0.0]])], alignment, k=1)
     assert top.columns.tolist() == [[0]]
+
+
+def test_infinite_ids_of_one_column_leave_no_candidate():
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"a"]])
+    top = top_k_union([torch.tensor([[math.inf, 0.5, math.inf]])], alignment, k=2)
+    assert top.columns.tolist() == [[-1, -1]]
+    assert top.probabilities.isnan().all()
 
 
 def test_equal_scores_are_ranked_by_their_bytes():

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from ensemble_kernels import VocabularyAlignment
 
+from .lane import few
 from .oracles.vocabulary_mixture import Model
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, *few((torch.float64,), ()))
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 
 # The listed ones are drawn often enough to meet again, within a model and in the next.
