@@ -133,6 +133,8 @@ def calibrate(member: Member, texts: Sequence[Any], *, progress: bool = True) ->
             losses[0] -= one.log_probability
             losses[1] -= own
     count, bins = len(before), (_bins(before), _bins(after))
+    if not count:
+        raise ValueError(f"texts must hold a token that {member.name} can read, got none")
     return Calibration(
         member=member.name,
         tokens=count,

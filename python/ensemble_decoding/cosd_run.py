@@ -188,9 +188,10 @@ class CoSDRun(DraftedRun):
         self._ask(other, [j])
         second = self._mean_log_probability(j, place)
         self._opinions[j], self.encodings[j] = kept, encoding
-        if second < first and not ended:
+        stands = second > first
+        if not stands and not ended:
             self.drafter.restage(draft, count)
-        return second >= first
+        return stands
 
     def _mean_log_probability(self, j: int, place: int) -> float:
         """Of assistant j's own tokens, in what it has read, from `place` on."""

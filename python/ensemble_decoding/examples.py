@@ -13,6 +13,9 @@ from .member import Member
 from .progress import progress_bar
 from .teacher_forcing import Text, checked_texts, forced
 
+# Of each line of a file of examples.
+_BEGINNING = b'{"text": "'
+
 
 class Example(NamedTuple):
     """A place in a known text where exactly one of the two models predicts what follows: the
@@ -75,24 +78,27 @@ def _key(draft: Member, assistant: Member, text: Text) -> str:
 
 
 def _read(path: Path) -> dict[str, list[Example]]:
+    """What the file holds. A last line without its end, which an interrupted run left, is taken
+    away, so that its text is read again."""
     if not path.exists():
         return {}
     found = {}
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    for number, line in enumerate(lines, 1):
+    *lines, begun = path.read_bytes().split(b"\n")
+    for number, line in enumerate([*lines, begun], 1):
         try:
-            read = json.loads(line)
-            found[str(read["text"])] = [
-                Example(float(d), float(a), bool(replace)) for d, a, replace in read["examples"]
-            ]
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines) and not line.endswith("\n"):
-                # A line that an interrupted run began: its text is read again.
-                with path.open("r+b") as file:
-                    file.truncate(path.stat().st_size - len(line.encode()))
-                break
+            if number <= len(lines):
+                read = json.loads(line)
+                found[str(read["text"])] = [
+                    Example(float(d), float(a), bool(replace)) for d, a, replace in read["examples"]
+                ]
+            elif not line.startswith(_BEGINNING[: len(line)]):
+                raise ValueError("it is no line of examples")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"path must hold examples that collect_examples wrote, got {path}, line {number}: "
                 f"{error}"
             ) from error
+    if begun:
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size - len(begun))
     return found

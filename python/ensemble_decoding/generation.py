@@ -168,6 +168,9 @@ class DecodingRun(ABC):
                     self._annotated_round, f"round {len(self.trace) + 1}", snapshots
                 )
                 if step is None:
+                    # What was drafted before somebody was found to be full.
+                    for context, snapshot in zip(self.contexts, snapshots, strict=True):
+                        context.restore(snapshot)
                     self.finish_reason = "length"
                     break
                 text = self._accept(*step)

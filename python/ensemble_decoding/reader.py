@@ -104,7 +104,7 @@ class Reader:
         places = encoding.ends[bisect_left(encoding.ends, start) :]
         if places[-1:] == [length] and not ended:
             places.pop()
-        if not start and length and places[:1] != [0]:
+        if not start and (length or ended) and places[:1] != [0]:
             places.insert(0, 0)
         return {
             place: self._opinion(encoding, place, ended and place == length) for place in places

@@ -71,7 +71,8 @@ def read_texts(path: str | PathLike[str]) -> list[Text]:
         ValueError: naming the line, what was expected and what came.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        # `splitlines` would end lines at other characters too.
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"texts must be UTF-8, got {path}: {error}") from error
     texts = []
@@ -82,7 +83,7 @@ def read_texts(path: str | PathLike[str]) -> list[Text]:
         if str(path).endswith(".jsonl"):
             try:
                 value = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}, must be JSON: {error}") from error
         texts.append(_checked_text(f"{path}, line {number},", value))
     if not texts:
@@ -120,7 +121,7 @@ def forced(member: Member, text: Text, temperatures: Sequence[float] = ()) -> It
         context.prefill(member.encode_prompt(text.prompt))
         row = context.next_logits[None]
         room = len(encoding.ids) if context.room is None else context.room
-        ids, ends, start = encoding.ids[:room], encoding.ends[:room], 0
+        ids, ends = encoding.ids[:room], encoding.ends[:room]
         for first in range(0, len(ids), _CHUNK):
             chunk = ids[first : first + _CHUNK]
             # The row in front of a chunk is judged with it, the one behind it with the next.
@@ -128,8 +129,7 @@ def forced(member: Member, text: Text, temperatures: Sequence[float] = ()) -> It
             rows = [row, logits[:-1]]
             row = logits[-1:].clone()
             place = context.prompt_length + first - 1
-            yield from _judged(context, rows, chunk, ends[first:], start, place, temperatures)
-            start = ends[first + len(chunk) - 1]
+            yield from _judged(context, rows, chunk, ends[first:], place, temperatures)
 
 
 def _judged(
@@ -137,7 +137,6 @@ def _judged(
     rows: Sequence[Tensor],
     ids: Sequence[int],
     ends: Sequence[int],
-    start: int,
     place: int,
     temperatures: Sequence[float],
 ) -> Iterator[Forced]:
@@ -155,14 +154,13 @@ def _judged(
                 (float(logits[i, best]) / t - s.logsumexp[i], s.logprob[i])
                 for t, s in zip(temperatures, further, strict=True)
             ]
-        likeliest = member.table.spell((best,))
+        likeliest, own = member.table.spell((best,)), member.table.spell((token,))
         yield Forced(
-            start,
+            ends[i] - len(own),
             ends[i],
             likeliest,
-            likeliest == member.table.spell((token,)),
-            math.exp(best_logprob),
+            likeliest == own,
+            math.exp(min(0.0, best_logprob)),
             plain.logprob[i],
-            [(math.exp(highest), own) for highest, own in scale],
+            [(math.exp(min(0.0, highest)), given) for highest, given in scale],
         )
-        start = ends[i]

@@ -213,6 +213,16 @@ class Trace:
                 raise ValueError(
                     f"trace.rounds[{r}].voters must hold places of members, got {round_.voters}"
                 )
+            for d, decision in enumerate(round_.decisions):
+                by = decision.decided_by
+                if by is not None and by not in members:
+                    raise ValueError(
+                        f"trace.rounds[{r}].decisions[{d}].decided_by must be the place of a "
+                        f"member, got {by}"
+                    )
+                for name in ("probabilities", "alternatives"):
+                    if values := getattr(decision, name):
+                        sizes[f"decisions[{d}].{name}"] = values
             for name, values in sizes.items():
                 if len(values) != len(members):
                     raise ValueError(

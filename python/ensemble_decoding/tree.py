@@ -37,10 +37,16 @@ class Tree:
     Attributes:
         nodes: the root first; children stand behind their parent.
         accuracy: on the examples that were held out from the training, None without any.
+
+    Raises:
+        ValueError: the nodes are no tree; says what is wrong where.
     """
 
     nodes: list[Node]
     accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_nodes(self.nodes)
 
     def replaces(self, draft_probability: float, assistant_probability: float) -> bool:
         """The decision."""
@@ -89,7 +95,6 @@ class Tree:
             if found != _FORMAT:
                 raise ValueError(f"its format must be {_FORMAT!r}, got {found!r}")
             tree = from_json(read, cls, "tree")
-            _check_nodes(tree.nodes)
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"path must be a tree that Tree.save wrote, got {path}: {error}"
@@ -135,12 +140,8 @@ def fit_tree(
     from sklearn.model_selection import train_test_split
     from sklearn.tree import DecisionTreeClassifier
 
-    if isinstance(held_out, bool) or not isinstance(held_out, int | float):
-        raise TypeError(f"held_out must be a number, got {type(held_out).__name__}")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out must be from 0 to below 1, got {held_out}")
-    values = [(float(one[0]), float(one[1])) for one in examples]
-    labels = [bool(one[2]) for one in examples]
+    check_training(held_out, seed, sklearn_params.get("max_depth"))
+    values, labels = _checked_examples(examples)
     replaced = sum(labels)
     if replaced in (0, len(labels)):
         raise ValueError(
@@ -165,6 +166,47 @@ def fit_tree(
         right = sum(tree.replaces(*values[i]) == labels[i] for i in tested)
         tree = Tree(tree.nodes, right / len(tested))
     return tree
+
+
+def check_training(held_out: Any, seed: Any, max_depth: Any) -> None:
+    """Checks options of `fit_tree`, also before there are examples.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what was expected and what came.
+    """
+    if isinstance(held_out, bool) or not isinstance(held_out, int | float):
+        raise TypeError(f"held_out must be a number, got {type(held_out).__name__}")
+    if not 0 <= held_out < 1:
+        raise ValueError(f"held_out must be from 0 to below 1, got {held_out}")
+    for name, value in (("seed", seed), ("max_depth", 1 if max_depth is None else max_depth)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to 4294967295, got {seed}")
+    if max_depth is not None and max_depth < 1:
+        raise ValueError(f"max_depth must be at least 1, got {max_depth}")
+
+
+def _checked_examples(examples: Any) -> tuple[list[tuple[float, float]], list[bool]]:
+    if isinstance(examples, str) or not isinstance(examples, Sequence):
+        raise TypeError(f"examples must be a list of examples, got {type(examples).__name__}")
+    values, labels = list[tuple[float, float]](), list[bool]()
+    for index, example in enumerate(examples):
+        try:
+            draft, assistant, replace = example
+            pair, label = (float(draft), float(assistant)), bool(replace)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"examples[{index}] must be two probabilities and whether to replace, got "
+                f"{example!r}"
+            ) from error
+        if not all(0 <= probability <= 1 for probability in pair):
+            raise ValueError(
+                f"examples[{index}] must have probabilities from 0 to 1, got {example!r}"
+            )
+        values.append(pair)
+        labels.append(label)
+    return values, labels
 
 
 def _nodes(classifier: Any) -> list[Node]:

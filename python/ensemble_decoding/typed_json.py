@@ -39,8 +39,8 @@ def from_json(value: Any, kind: Any, name: str) -> Any:
             return bytes.fromhex(_checked(value, str, name))
         except ValueError as error:
             raise ValueError(f"{name} must be hexadecimal, got {_shown(value)}") from error
-    if kind is float and not math.isfinite(_checked(value, float, name)):
-        raise ValueError(f"{name} must be finite, got {value}")
+    if kind is float and not _is_finite(_checked(value, float, name)):
+        raise ValueError(f"{name} must be finite, got {_shown(value)}")
     return _checked(value, kind, name)
 
 
@@ -65,6 +65,13 @@ def _checked(value: Any, kind: type, name: str) -> Any:
         article = "an" if kind is int else "a"
         raise ValueError(f"{name} must be {article} {kind.__name__}, got {_shown(value)}")
     return value
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int with hundreds of digits
+        return False
 
 
 def _shown(value: Any) -> str:
