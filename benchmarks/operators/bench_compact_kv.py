@@ -99,8 +99,8 @@ def test_compact_kv(case: Case, setting: Setting, figures: Callable[..., None]) 
 def buffers_of(case: Case, count: int, device: torch.device | str = "cpu") -> list[Buffer]:
     """Where few slots move, one cache serves several buffers: they are elsewhere in it."""
     shape = (case.layers, 2, 1, case.heads, case.slots, case.size)
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(shape, generator=generator).to(case.dtype).to(device)
+    generator = torch.Generator(device=device).manual_seed(0)
+    values = torch.randn(shape, generator=generator, device=device).to(case.dtype)
     reach = max(case.keep) + 1
     starts = range(case.slots - reach, -1, -reach)
     caches = [values.clone() for _ in range(-(-count // len(starts)))]

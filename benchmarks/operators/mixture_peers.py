@@ -43,8 +43,11 @@ def alignment(sizes: tuple[int, ...]) -> VocabularyAlignment:
     return VocabularyAlignment.from_token_bytes(tables, [[size - 1] for size in sizes])
 
 
-def buffer_of(logits: list[Tensor], sizes: tuple[int, ...]) -> Buffer:
-    aligned = copy.copy(alignment(sizes))
+def buffer_of(
+    logits: list[Tensor], sizes: tuple[int, ...], known: VocabularyAlignment | None = None
+) -> Buffer:
+    """`known`: the alignment of these sizes, where more is known of it."""
+    aligned = copy.copy(known or alignment(sizes))
     device = logits[0].device
     maps = aligned.maps(device)
     # A map of its own, as cold as the logits.

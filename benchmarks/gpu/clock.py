@@ -1,0 +1,103 @@
+"""Time on a GPU: events, and calls recorded once and replayed as a CUDA graph.
+
+`HostClock` has the same interface for a dry run on the CPU: its times mean nothing, but the code
+that takes them is the code that takes those of a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+Call = Callable[[Any], Any]
+
+
+class Event(Protocol):
+    def record(self) -> None: ...
+
+    def elapsed_time(self, end: Any) -> float:
+        """Milliseconds from this event to `end`, both of which have been reached."""
+        ...
+
+
+class Clock(Protocol):
+    device: torch.device
+
+    def event(self) -> Event: ...
+
+    def synchronize(self) -> None: ...
+
+    def graph(self, call: Call, buffers: Sequence[Any]) -> Callable[[], Any]:
+        """Does all calls again without Python. RuntimeError where they cannot be recorded."""
+        ...
+
+
+class GpuClock:
+    def __init__(self) -> None:
+        # With its index, as the tensors on it say: maps are kept by the device's name.
+        self.device = torch.device("cuda", torch.cuda.current_device())
+
+    def event(self) -> Event:
+        return torch.cuda.Event(enable_timing=True)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def graph(self, call: Call, buffers: Sequence[Any]) -> Callable[[], Any]:
+        # What waits for the GPU cannot be recorded, and a recording that fails may leave the whole
+        # process unusable: such a call is found out before.
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            call(buffers[0])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+        recorded = torch.cuda.CUDAGraph()
+        # Not by `torch.cuda.graph`, which empties the allocator's cache each time: there are many.
+        # Garbage that held a graph must not be collected while another is recorded.
+        gc.disable()
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                recorded.capture_begin()
+                try:
+                    for buffer in buffers:
+                        call(buffer)
+                finally:
+                    recorded.capture_end()
+        finally:
+            gc.enable()
+        torch.cuda.synchronize()
+        return recorded.replay
+
+
+class HostEvent:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def record(self) -> None:
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, end: HostEvent) -> float:
+        return 1e3 * (end.seconds - self.seconds)
+
+
+class HostClock:
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+
+    def event(self) -> Event:
+        return HostEvent()
+
+    def synchronize(self) -> None:
+        pass
+
+    def graph(self, call: Call, buffers: Sequence[Any]) -> Callable[[], Any]:
+        def replay() -> None:
+            for buffer in buffers:
+                call(buffer)
+
+        return replay
