@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -40,6 +41,8 @@ class GpuClock:
     def __init__(self) -> None:
         # With its index, as the tensors on it say: maps are kept by the device's name.
         self.device = torch.device("cuda", torch.cuda.current_device())
+        # One for all graphs: libraries keep a workspace for each stream that they have seen.
+        self._recording = torch.cuda.Stream()
 
     def event(self) -> Event:
         return torch.cuda.Event(enable_timing=True)
@@ -48,30 +51,37 @@ class GpuClock:
         torch.cuda.synchronize()
 
     def graph(self, call: Call, buffers: Sequence[Any]) -> Callable[[], Any]:
-        # What waits for the GPU cannot be recorded, and a recording that fails may leave the whole
-        # process unusable: such a call is found out before.
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            call(buffers[0])
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        torch.cuda.synchronize()
-        recorded = torch.cuda.CUDAGraph()
-        # Not by `torch.cuda.graph`, which empties the allocator's cache each time: there are many.
-        # Garbage that held a graph must not be collected while another is recorded.
-        gc.disable()
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda.synchronize()  # another stream is about to read what was written on this one
+        with torch.cuda.stream(self._recording):
+            self._refuse_waits(call, buffers[0])
+            torch.cuda.synchronize()
+            recorded = torch.cuda.CUDAGraph()
+            # Not by `torch.cuda.graph`, which empties the allocator's cache each time: there are
+            # many. Garbage that held a graph must not be collected while another is recorded.
+            gc.disable()
+            try:
                 recorded.capture_begin()
                 try:
                     for buffer in buffers:
                         call(buffer)
                 finally:
                     recorded.capture_end()
-        finally:
-            gc.enable()
+            finally:
+                gc.enable()
         torch.cuda.synchronize()
         return recorded.replay
+
+    @staticmethod
+    def _refuse_waits(call: Call, buffer: Any) -> None:
+        """What waits for the GPU cannot be recorded, and a recording that fails may leave the whole
+        process unusable: PyTorch tells such a call before."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            call(buffer)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 class HostEvent:
