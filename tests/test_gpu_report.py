@@ -40,14 +40,20 @@ def report(*arguments, **environment):
 
 @pytest.fixture(scope="module")
 def dry_run(tmp_path_factory):
-    """The results and the output, with a compute-sanitizer that finds nothing."""
+    """The results and the output, with a compute-sanitizer that finds nothing, and without what a
+    machine that has a GPU may lack."""
     folder = tmp_path_factory.mktemp("report")
+    hidden = tmp_path_factory.mktemp("hidden")
+    for package in ("hypothesis", "pytest", "pytest_benchmark", "rich"):
+        (hidden / f"{package}.py").write_text(f"raise ImportError('no {package} here')\n")
+    modules = [str(hidden), str(ROOT), str(ROOT / "python"), os.environ.get("PYTHONPATH")]
     program = folder / "compute-sanitizer"
     program.write_text('#!/bin/sh\n[ "$3" = --error-exitcode ] || exit 3\nshift 4\nexec "$@"\n')
     program.chmod(0o755)
     record = folder / "report.json"
     path = os.pathsep.join([str(folder), os.environ["PATH"]])
-    ran = report("--dry-run", "--json", str(record), PATH=path)
+    modules = os.pathsep.join(filter(None, modules))
+    ran = report("--dry-run", "--json", str(record), PATH=path, PYTHONPATH=modules)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return json.loads(record.read_text()), ran.stdout
 
