@@ -38,101 +38,99 @@ def report(*arguments, **environment):
     )
 
 
-@pytest.fixture(scope="module")
-def dry_run(tmp_path_factory):
-    """The results and the output, with a compute-sanitizer that finds nothing, and without what a
-    machine that has a GPU may lack."""
-    folder = tmp_path_factory.mktemp("report")
-    hidden = tmp_path_factory.mktemp("hidden")
+@pytest.mark.slow
+def test_a_dry_run(tmp_path):
+    """With a compute-sanitizer that finds nothing, and without what a machine that has a GPU may
+    lack. One run, and so one test: workers of pytest-xdist share none."""
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != "{sys.executable}" ]; do shift; done\nexec "$@"\n'
+    )
+    program.chmod(0o755)
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
     for package in ("hypothesis", "pytest", "pytest_benchmark", "rich"):
         (hidden / f"{package}.py").write_text(f"raise ImportError('no {package} here')\n")
     modules = [str(hidden), str(ROOT), str(ROOT / "python"), os.environ.get("PYTHONPATH")]
-    program = folder / "compute-sanitizer"
-    program.write_text('#!/bin/sh\n[ "$3" = --error-exitcode ] || exit 3\nshift 4\nexec "$@"\n')
-    program.chmod(0o755)
-    record = folder / "report.json"
-    path = os.pathsep.join([str(folder), os.environ["PATH"]])
-    modules = os.pathsep.join(filter(None, modules))
-    ran = report("--dry-run", "--json", str(record), PATH=path, PYTHONPATH=modules)
+    record = tmp_path / "report.json"
+    ran = report(
+        *("--dry-run", "--json", str(record)),
+        PATH=os.pathsep.join([str(tmp_path), os.environ["PATH"]]),
+        PYTHONPATH=os.pathsep.join(filter(None, modules)),
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return json.loads(record.read_text()), ran.stdout
+    results = json.loads(record.read_text())
+    assert results["dry_run"] is True
+    assert ran.stdout.startswith("DRY RUN")
+    assert results["machine"]["torch"] == torch.__version__
+    assert results["machine"]["gpu"] is None
+    assert results["failures"] == []
+    assert results["left_out"] == []
+    for operator in OPERATORS:
+        its_kernels_ran_and_were_right(results, operator)
+        it_was_timed(results, ran.stdout, operator)
+    the_sanitizer_covered_every_kernel(results["sanitizer"])
+    rates = results["ceilings"]
+    assert set(rates["products"]) == {"float32", "float16", "bfloat16"}
+    assert all(rate > 0 for rate in (*rates["products"].values(), rates["read"], rates["copy"]))
+    rounds_were_counted(results["rounds"], ran.stdout)
+    the_choices_can_be_pasted(results["dispatch"], ran.stdout)
 
 
-@pytest.mark.slow
-class TestDryRun:
-    def test_it_says_that_it_is_one(self, dry_run):
-        results, output = dry_run
-        assert results["dry_run"] is True
-        assert output.startswith("DRY RUN")
-        assert results["machine"]["torch"] == torch.__version__
-        assert results["machine"]["gpu"] is None
-        assert results["failures"] == []
+def its_kernels_ran_and_were_right(results, operator):
+    own = [verdict for verdict in results["checks"] if verdict["operator"] == operator]
+    ran = {verdict["back_end"]: set() for verdict in own}
+    for verdict in own:
+        assert verdict["ok"]
+        assert 0 <= verdict["error"] <= 1
+        ran[verdict["back_end"]] |= set(verdict["kernels"])
+    assert ran == {"triton": KERNELS[operator], "reference": set()}
 
-    def test_every_operator_is_checked_and_its_kernels_ran(self, dry_run):
-        results, output = dry_run
-        assert [verdict for verdict in results["checks"] if not verdict["ok"]] == []
-        for operator in OPERATORS:
-            own = [verdict for verdict in results["checks"] if verdict["operator"] == operator]
-            ran = {verdict["back_end"]: set() for verdict in own}
-            for verdict in own:
-                assert 0 <= verdict["error"] <= 1
-                ran[verdict["back_end"]] |= set(verdict["kernels"])
-            assert ran == {"triton": KERNELS[operator], "reference": set()}
-            assert operator in output
 
-    def test_the_sanitizer_covers_every_kernel(self, dry_run):
-        results, _ = dry_run
-        assert set(results["sanitizer"]) == {"memcheck", "racecheck"}
-        for found in results["sanitizer"].values():
-            assert found["result"] == "clean"
-            assert found["covered"] == [f"{operator}, triton" for operator in OPERATORS]
+def the_sanitizer_covered_every_kernel(sanitizer):
+    assert set(sanitizer) == {"memcheck", "racecheck"}
+    for found in sanitizer.values():
+        assert found["result"] == "clean"
+        assert found["covered"] == [f"{operator}, triton" for operator in OPERATORS]
 
-    def test_ceilings(self, dry_run):
-        results, _ = dry_run
-        ceilings = results["ceilings"]
-        assert set(ceilings["products"]) == {"float32", "float16", "bfloat16"}
-        assert all(rate > 0 for rate in (*ceilings["products"].values(), ceilings["read"]))
-        assert ceilings["copy"] > 0
 
-    @pytest.mark.parametrize("operator", OPERATORS)
-    def test_timings(self, dry_run, operator):
-        results, output = dry_run
-        rows = results["timings"][operator]
-        for case in {row["case"] for row in rows}:
-            own = [row for row in rows if row["case"] == case]
-            assert sum(row.get("ours", False) for row in own) == 1
-            ours = [row["alternative"] for row in own if row["back_end"]]
-            assert ours == ["triton", "reference"]
-            assert len(own) > len(ours)
-        for row in rows:
-            assert row["alternative"] in output
-            assert row["floor_us"] > 0
-            if "refused" in row:  # by what is not installed or supported, not by a mistake here
-                assert row["alternative"].startswith("flash-attn")
-                continue
-            for kind in ("eager", "graph"):
-                assert row[kind]["us"] > 0
-                assert row[kind]["floor_share"] == pytest.approx(row["floor_us"] / row[kind]["us"])
-                assert row[kind]["ratio"] > 0
+def it_was_timed(results, output, operator):
+    rows = results["timings"][operator]
+    for case in {row["case"] for row in rows}:
+        own = [row for row in rows if row["case"] == case]
+        assert sum(row.get("ours", False) for row in own) == 1
+        ours = [row["alternative"] for row in own if row["back_end"]]
+        assert ours == ["triton", "reference"]
+        assert len(own) > len(ours)
+    for row in rows:
+        assert row["alternative"] in output
+        assert row["floor_us"] > 0
+        if "refused" in row:  # by what is not installed or supported, not by a mistake here
+            assert row["alternative"].startswith("flash-attn")
+            continue
+        for kind in ("eager", "graph"):
+            assert row[kind]["us"] > 0
+            assert row[kind]["floor_share"] == pytest.approx(row["floor_us"] / row[kind]["us"])
+            assert row[kind]["ratio"] > 0
 
-    def test_rounds(self, dry_run):
-        results, output = dry_run
-        triton, reference = (results["rounds"][name] for name in ("triton", "reference"))
-        assert triton["ms_per_round"] > 0
-        assert triton["triton_launches"] > 0
-        assert {"segment_attention", "token_statistics"} <= set(triton["operators"])
-        assert reference["triton_launches"] == 0
-        assert "ms a round" in output
 
-    def test_the_table_of_choices_can_be_pasted(self, dry_run):
-        results, output = dry_run
-        assert set(results["dispatch"]) == {"eager", "graph"}
-        for kind, name in (("eager", "FASTEST"), ("graph", "FASTEST_IN_GRAPHS")):
-            pasted = output[output.index(f"{name} = {{") :]
-            pasted = pasted[: pasted.index("\n}") + 2]
-            choices = ast.literal_eval(pasted.removeprefix(f"{name} = "))
-            assert choices == results["dispatch"][kind]
-            assert set(choices) == set(OPERATORS)
+def rounds_were_counted(rounds, output):
+    assert set(rounds) == {"triton", "reference"}
+    assert rounds["triton"]["ms_per_round"] > 0
+    assert rounds["triton"]["triton_launches"] > 0
+    assert {"segment_attention", "token_statistics"} <= set(rounds["triton"]["operators"])
+    assert rounds["reference"]["triton_launches"] == 0
+    assert "ms a round" in output
+
+
+def the_choices_can_be_pasted(dispatch, output):
+    assert set(dispatch) == {"eager", "graph"}
+    for kind, name in (("eager", "FASTEST"), ("graph", "FASTEST_IN_GRAPHS")):
+        pasted = output[output.index(f"{name} = {{") :]
+        pasted = pasted[: pasted.index("\n}") + 2]
+        choices = ast.literal_eval(pasted.removeprefix(f"{name} = "))
+        assert choices == dispatch[kind]
+        assert set(choices) == set(OPERATORS)
 
 
 def test_without_a_gpu_it_says_so():

@@ -75,7 +75,7 @@ def verdict(case: Case, back_end: str, buffer: Any, expected: Sequence[Tensor]) 
     except _triton.Unsupported as refusal:
         declined = str(refusal)
     except Exception as failure:  # whatever a kernel raises is what is to be reported
-        reason = f"{type(failure).__name__}: {(str(failure).strip() or '-').splitlines()[0]}"
+        reason = first_line(failure)
     kernels = dict(Counter(_triton.launches) - before)
     if reason is declined is None and back_end == "triton" and not kernels:
         reason = "it launched no kernel of Triton"
@@ -85,12 +85,20 @@ def verdict(case: Case, back_end: str, buffer: Any, expected: Sequence[Tensor]) 
 def check(cases: Cases, clock: Clock, part: Part) -> list[Verdict]:
     verdicts = []
     for case in part.each(cases.checked):
-        buffer = case.buffers(clock.device, 1)[0]
-        expected = list(case.expected(buffer))
+        try:
+            buffer = case.buffers(clock.device, 1)[0]
+            expected = list(case.expected(buffer))
+        except Exception as failure:  # too little memory, or a kernel before has broken the device
+            reason = first_line(failure)
+            verdicts.append(Verdict(case.operator, case.name, "float64", torch.inf, {}, reason))
+            continue
         for back_end in back_ends(cases.operator):
             verdicts.append(verdict(case, back_end, buffer, expected))
-            clock.synchronize()
     return verdicts
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0]}"
 
 
 def as_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:

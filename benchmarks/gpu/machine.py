@@ -57,7 +57,11 @@ def smi() -> dict[str, str] | None:
     """The driver and the clocks, of the first GPU that this process may use."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return None
+        try:
+            module = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+        except (OSError, IndexError):
+            return None
+        return {"driver_version": module}
     command = [program, f"--query-gpu={','.join(QUERIED)}", "--format=csv,noheader"]
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     answer = output([*command, "-i", first] if first else command)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.case import Case, back_ends
+from benchmarks.gpu.check import first_line
 from benchmarks.gpu.clock import Clock
 from benchmarks.gpu.figures import Row, copies_needed, figures, spread
 from benchmarks.operators.ceilings import Ceilings
@@ -104,8 +105,7 @@ def _runnable(
                 _check_agreement(one.name, outcome, expected, exact=case.exact_move)
             clock.synchronize()
         except Exception as error:  # whatever it raises is the reason
-            reason = (str(error).strip() or "-").splitlines()[0]
-            refusals.append(Refused(one.name, f"{type(error).__name__}: {reason}"))
+            refusals.append(Refused(one.name, first_line(error)))
         else:
             alternatives.append(one)
     return alternatives, refusals
@@ -150,8 +150,8 @@ def _recorded(
             continue
         try:
             replays[one.name] = clock.graph(one.call, buffers)
-        except RuntimeError as error:
-            reasons[one.name] = (str(error).strip() or "no message").splitlines()[0]
+        except Exception as error:  # of PyTorch or of Triton
+            reasons[one.name] = first_line(error)
             clock.synchronize()
     return replays, reasons
 
