@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.gpu import check
 from benchmarks.gpu.case import back_ends
 from benchmarks.gpu.catalogue import catalogue
 from benchmarks.gpu_report import OPERATORS, main
@@ -145,6 +146,18 @@ def test_an_unknown_operator_is_refused(capsys):
         main(["--only", "attention"])
     assert status.value.code == 2
     assert "--only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cases", catalogue(tiny=False), ids=lambda cases: cases.operator)
+def test_what_a_gpu_is_held_against(cases):
+    """The smaller cases of a real run: the definitions in float64 agree with the references."""
+    small = [case for case in cases.checked if case.bytes_each <= 1 << 18]
+    assert small
+    for case in small:
+        buffer = case.buffers(torch.device("cpu"), 1)[0]
+        found = check.verdict(case, "reference", buffer, list(case.expected(buffer)))
+        assert found.reason is None, found.line()
+        assert 0 <= found.error < 1
 
 
 @pytest.mark.parametrize("tiny", [True, False])

@@ -58,8 +58,8 @@ def dispatch(timings: Mapping[str, Sequence[Row]], kind: str) -> dict[str, dict[
 
 
 def literal(name: str, choices: Mapping[str, Mapping[str, str]]) -> str:
-    """A Python assignment to paste; cases that agree with all others of their operator are still
-    named one by one, since the sizes are what a threshold is read from."""
+    """A Python assignment to paste. Every case is named, also where all agree: the sizes are what
+    a threshold is read from."""
     lines = [f"{name} = {{"]
     for operator, cases in choices.items():
         lines.append(f'    "{operator}": {{')
