@@ -3,7 +3,7 @@
 Checks every back end against float64, runs compute-sanitizer where it is there, measures what the
 GPU does at most, times operators and peers, and counts what a round of SpecEM launches, all within
 six minutes. `--dry-run` takes the same way on the CPU, through Triton's interpreter, on tiny
-shapes. Exit status: 0, or 1 after a failure, or 2 without a GPU.
+shapes. Exit status: 0, or 1 after a failure, or 2 where it cannot run: without a GPU, say.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,8 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import torch
 
     if options.dry_run:
-        from tests.kernels.interpreter import mend
-
+        try:
+            from tests.kernels.interpreter import mend
+        except ImportError as error:
+            print(f"gpu_report: --dry-run needs Triton: {error}", file=sys.stderr)
+            return 2
         torch.set_num_threads(1)
         mend()
         # Of lanes that a mask discards.
@@ -45,7 +49,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="where to write all figures")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, for its code's sake")
     parser.add_argument("--only", metavar="OPERATOR", choices=OPERATORS, help="no other operator")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    # Not after six minutes on a GPU.
+    if options.json is not None and not Path(options.json).absolute().parent.is_dir():
+        parser.error(f"--json: there is no folder {Path(options.json).parent}")
+    return options
 
 
 # As the catalogue has them, which cannot be imported before the environment is set.

@@ -14,6 +14,7 @@ from benchmarks.gpu import check
 from benchmarks.gpu.case import back_ends
 from benchmarks.gpu.catalogue import catalogue
 from benchmarks.gpu_report import OPERATORS, main
+from ensemble_kernels import _triton
 
 ROOT = Path(__file__).parents[1]
 # The kernels of each operator. `segment_attention` has one for the prefix, one for the segments.
@@ -40,6 +41,7 @@ def report(*arguments, **environment):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(_triton.import_error() is not None, reason=str(_triton.import_error()))
 def test_a_dry_run(tmp_path):
     """With a compute-sanitizer that finds nothing, and without what a machine that has a GPU may
     lack. One run, and so one test: workers of pytest-xdist share none."""
@@ -141,11 +143,12 @@ def test_without_a_gpu_it_says_so():
     assert ran.stderr == "gpu_report: PyTorch finds no GPU here; --dry-run needs none\n"
 
 
-def test_an_unknown_operator_is_refused(capsys):
+@pytest.mark.parametrize("wrong", [("--only", "attention"), ("--json", "no/such/folder/x.json")])
+def test_wrong_options_are_refused_at_once(wrong, capsys):
     with pytest.raises(SystemExit) as status:
-        main(["--only", "attention"])
+        main(wrong)
     assert status.value.code == 2
-    assert "--only" in capsys.readouterr().err
+    assert wrong[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cases", catalogue(tiny=False), ids=lambda cases: cases.operator)
