@@ -189,6 +189,14 @@ class TestSanitizer:
         assert not found["failed"]
         assert found["result"] == "exit status 1: no permission"
 
+    def test_a_gpu_that_refuses_the_tool_is_no_finding(self, tmp_path, monkeypatch):
+        script = 'echo "========= Error: Device not supported"; exit 86'
+        found = self.found(tmp_path, monkeypatch, script)
+        assert found == {
+            "result": "cannot run here: Error: Device not supported",
+            "failed": False,
+        }
+
     def test_too_slow(self, tmp_path, monkeypatch):
         monkeypatch.setattr(sanitizer, "SECONDS", 0.1)
         found = self.found(tmp_path, monkeypatch, "exec sleep 20")
