@@ -7,11 +7,11 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 
 def side_by_side(
@@ -48,9 +48,17 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": installed_version("transformers"),
         "python": platform.python_version(),
     }
+
+
+def installed_version(package: str) -> str | None:
+    """Without importing it, which may take seconds; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

@@ -18,6 +18,11 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from benchmarks.operators.frame import Alternative, Refused, compiled_peer
 
+# SmolLM2 135M, Gemma 3 270M and Llama 3 8B: query heads, key heads, size, window.
+HEADS = ((9, 3, 64, None), (4, 1, 256, 512), (32, 8, 128, None))
+PREFIXES = (256, 2048, 8192)
+LENGTHS = ((5, 5), (5, 7, 8), (5, 16, 11, 9, 8, 15), (256,) * 4)
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -43,6 +48,10 @@ class Visibility:
         positions = torch.cat([torch.arange(prefix), *(prefix + torch.arange(n) for n in lengths)])
         return cls(torch.cat([torch.full((prefix,), -1), segments]), positions, prefix, window)
 
+    def to(self, device: torch.device) -> Visibility:
+        segments, positions = (t.to(device) for t in (self.segments, self.positions))
+        return Visibility(segments, positions, self.prefix, self.window)
+
     def rule(self) -> Callable[..., Tensor]:
         segments, positions, window = self.segments, self.positions, self.window
         row_segments, row_positions = (t[self.prefix :].clone() for t in (segments, positions))
@@ -57,7 +66,7 @@ class Visibility:
 
     def mask(self) -> Tensor:
         """`[T, P + T]` bool."""
-        slots = torch.arange(self.segments.shape[0])
+        slots = torch.arange(self.segments.shape[0], device=self.segments.device)
         return self.rule()(0, 0, slots[: slots.shape[0] - self.prefix, None], slots)
 
 
@@ -80,7 +89,11 @@ def as_returned(buffer: Buffer, out: Tensor) -> list[Tensor]:
 
 
 def peers(buffer: Buffer, visibility: Visibility) -> list[Alternative | Refused]:
-    mask = visibility.mask()
+    return [*sdpa_peers(buffer, visibility, visibility.mask()), _flex(buffer, visibility)]
+
+
+def sdpa_peers(buffer: Buffer, visibility: Visibility, mask: Tensor) -> list[Alternative]:
+    """`mask [T, P + T]` as SDPA takes it: of bools, or to be added to the scores."""
     return [
         Alternative(
             "SDPA, dense mask, enable_gqa",
@@ -90,7 +103,6 @@ def peers(buffer: Buffer, visibility: Visibility) -> list[Alternative | Refused]
         Alternative("SDPA, dense mask, heads repeated", _repeated(mask), as_returned),
         _folded(buffer, mask),
         _per_candidate(buffer, mask, visibility),
-        _flex(buffer, visibility),
     ]
 
 

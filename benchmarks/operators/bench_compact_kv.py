@@ -96,11 +96,11 @@ def test_compact_kv(case: Case, setting: Setting, figures: Callable[..., None]) 
     )
 
 
-def buffers_of(case: Case, count: int) -> list[Buffer]:
+def buffers_of(case: Case, count: int, device: torch.device | str = "cpu") -> list[Buffer]:
     """Where few slots move, one cache serves several buffers: they are elsewhere in it."""
     shape = (case.layers, 2, 1, case.heads, case.slots, case.size)
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(shape, generator=generator).to(case.dtype)
+    generator = torch.Generator(device=device).manual_seed(0)
+    values = torch.randn(shape, generator=generator, device=device).to(case.dtype)
     reach = max(case.keep) + 1
     starts = range(case.slots - reach, -1, -reach)
     caches = [values.clone() for _ in range(-(-count // len(starts)))]
@@ -108,8 +108,9 @@ def buffers_of(case: Case, count: int) -> list[Buffer]:
     made = []
     for cache in caches:
         for start in starts:
-            kept, target = torch.ones(2, *moved, dtype=case.dtype)
-            made.append(Buffer(cache, torch.tensor(case.keep) + start, start, kept, target))
+            kept, target = torch.ones(2, *moved, dtype=case.dtype, device=device)
+            keep = torch.tensor(case.keep, device=device) + start
+            made.append(Buffer(cache, keep, start, kept, target))
     return made[:count]
 
 

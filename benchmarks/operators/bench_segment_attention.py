@@ -9,6 +9,9 @@ from itertools import product
 import torch
 
 from benchmarks.operators.attention_peers import (
+    HEADS,
+    LENGTHS,
+    PREFIXES,
     Buffer,
     Visibility,
     as_returned,
@@ -39,10 +42,6 @@ class Case:
         )
 
 
-# SmolLM2 135M, Gemma 3 270M and Llama 3 8B.
-HEADS = ((9, 3, 64, None), (4, 1, 256, 512), (32, 8, 128, None))
-PREFIXES = (256, 2048, 8192)
-LENGTHS = ((5, 5), (5, 7, 8), (5, 16, 11, 9, 8, 15), (256,) * 4)
 DTYPES = (torch.float32, torch.bfloat16)
 
 CASES = {
