@@ -118,6 +118,7 @@ def _meta_parameters(dtype: torch.dtype, head_size: int, vector: int) -> dict[st
     """Of both kernels: the largest tiles that no target spills registers for. They must not depend
     on how many rows there are, so that bits do not."""
     columns = max(triton.next_power_of_2(head_size), 16)
+    scalar = vector == 1 or dtype == torch.float32  # loads, or products
     if dtype == torch.float32:  # is multiplied without matrix instructions
         rows, keys, warps, stages = 16, 16, 8, 2 if columns > 128 and vector > 1 else 1
     elif vector == 1:  # each element has a pointer of its own
@@ -135,5 +136,5 @@ def _meta_parameters(dtype: torch.dtype, head_size: int, vector: int) -> dict[st
         "num_warps": warps,
         "num_stages": stages,
         # For these tiles a thread needs more than the assembler gives it of its own accord.
-        **(_triton.registers(255) if vector == 1 or dtype == torch.float32 else {}),
+        **(_triton.registers(255) if scalar or columns > 128 else {}),
     }
