@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from . import _cuda, _native, _triton
+from .profiling import annotated
 
 BACKENDS = ("reference", "cpu", "triton", "cuda")
 _NOT_INCLUDED = "not included in this build"
@@ -43,7 +44,10 @@ def select(operator: str, backend: str | None, default: Callable[..., Any]) -> C
     `default` is the registered PyTorch operator, whose dispatcher picks the fastest
     implementation for the device. A named back end is used or raises ValueError.
     """
-    backend = backend or default_backend
+    return annotated(operator, _select(operator, backend or default_backend, default))
+
+
+def _select(operator: str, backend: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
     if backend is None:
         return default
     if backend == "reference":

@@ -1,7 +1,8 @@
 """The online softmax of the Triton kernels of `segment_attention`: a state `(peak [m], total [m],
 out [m, d])` in float32, in base 2, which blocks of keys and partial states are added to.
 
-Strides but those of columns are in units of VECTOR elements: loads can be as wide as that.
+Strides are those of a tensor, in its order; all but the last, of columns, in units of VECTOR
+elements: loads can be as wide as that.
 No row is multiplied by what it does not see: a hidden value adds 0 even if it is NaN.
 """
 
@@ -11,6 +12,37 @@ import triton
 import triton.language as tl
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def span_of_batch(batch, prefix_length, key_start, plain_prefix, per_row_strides):
+    """The slots of prefix of a batch row, and the first slot that it may see."""
+    prefix = plain_prefix
+    if prefix_length is not None:
+        prefix = tl.load(prefix_length + batch * per_row_strides[2])
+    first = 0
+    if key_start is not None:
+        first = tl.maximum(tl.load(key_start + batch * per_row_strides[3]), 0)
+    return prefix, first
+
+
+@triton.jit
+def load_query(
+    query,
+    batch,
+    head,
+    token,
+    column,
+    in_tile,
+    query_strides,
+    # meta-parameters
+    VECTOR: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    query += batch * VECTOR * query_strides[0] + column[None, :] * query_strides[3]
+    row = (head * query_strides[1] + token.to(tl.int64) * query_strides[2]) * VECTOR
+    tile = tl.load(query + row[:, None], mask=in_tile, other=0.0)
+    return tile.to(tl.float32) if UPCAST else tile
 
 
 @triton.jit
@@ -30,10 +62,8 @@ def attend(
     # sizes
     head_size,
     # strides
-    key_slot_stride,
-    key_column_stride,
-    value_slot_stride,
-    value_column_stride,
+    key_strides,
+    value_strides,
     # meta-parameters
     SEEN_BY_ALL: tl.constexpr,
     VECTOR: tl.constexpr,
@@ -46,12 +76,12 @@ def attend(
     slot = slot.to(tl.int64) * VECTOR
     in_head = column < head_size
     key_tile = tl.load(
-        key + slot[None, :] * key_slot_stride + column[:, None] * key_column_stride,
+        key + slot[None, :] * key_strides[2] + column[:, None] * key_strides[3],
         mask=readable[None, :] & in_head[:, None],
         other=0.0,
     )
     value_tile = tl.load(
-        value + slot[:, None] * value_slot_stride + column[None, :] * value_column_stride,
+        value + slot[:, None] * value_strides[2] + column[None, :] * value_strides[3],
         mask=readable[:, None] & in_head[None, :],
         other=0.0,
     )
@@ -73,9 +103,10 @@ def attend(
     total = total * shrink + tl.sum(weights, 1)
     out *= shrink[:, None]
     # The product would take 0 · NaN from a value that a row does not see but its neighbours do;
-    # `count_spoils` tells who sees it.
+    # `add_spoils` adds it where it is seen.
     if not SEEN_BY_ALL:
-        value_tile = tl.where(is_finite(value_tile), value_tile, 0.0).to(value_tile.dtype)
+        finite = tl.abs(value_tile.to(tl.float32)) < float("inf")
+        value_tile = tl.where(finite, value_tile, 0.0).to(value_tile.dtype)
     weights = weights.to(value.dtype.element_ty)
     if UPCAST:
         weights = weights.to(tl.float32)
@@ -84,8 +115,8 @@ def attend(
 
 
 @triton.jit
-def count_spoils(
-    count,
+def add_spoils(
+    out,
     value,
     slot,
     column,
@@ -94,27 +125,30 @@ def count_spoils(
     # sizes
     head_size,
     # strides
-    value_slot_stride,
-    value_column_stride,
+    value_strides,
     # meta-parameters
     VECTOR: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    """`count [m, d]` of the values seen that are NaN or infinite, one block of keys further."""
+    """`out [m, d]`, to which one block's NaN and infinities are added where they are seen. They
+    must not be shrunk any more: 0 · inf is NaN."""
     slot = slot.to(tl.int64) * VECTOR
     value_tile = tl.load(
-        value + slot[:, None] * value_slot_stride + column[None, :] * value_column_stride,
+        value + slot[:, None] * value_strides[2] + column[None, :] * value_strides[3],
         mask=readable[:, None] & (column < head_size)[None, :],
         other=0.0,
-    )
-    spoils = tl.where(is_finite(value_tile), 0.0, 1.0)
+    ).to(tl.float32)
+    # One product counts both infinities, in two digits to the base 64; NaN is both of them.
+    tl.static_assert(value_tile.shape[0] < 64)
+    positive = (value_tile != value_tile) | (value_tile == float("inf"))
+    negative = (value_tile != value_tile) | (value_tile == -float("inf"))
+    spoils = tl.where(positive, 1.0, 0.0) + tl.where(negative, 64.0, 0.0)
     dtype: tl.constexpr = tl.float32 if UPCAST else value.dtype.element_ty
-    return tl.dot(seen.to(dtype), spoils.to(dtype), count)
-
-
-@triton.jit
-def is_finite(states):
-    return tl.abs(states.to(tl.float32)) < float("inf")
+    # TF32 would be exact too, but lays the product out otherwise than float32 lays out the output,
+    # and the two together spilled registers.
+    counts = tl.dot(seen.to(dtype), spoils.to(dtype), input_precision="ieee").to(tl.int32)
+    out += tl.where(counts % 64 > 0, float("inf"), 0.0)
+    return out + tl.where(counts >= 64, -float("inf"), 0.0)
 
 
 @triton.jit

@@ -188,6 +188,7 @@ def top_k_union(
         PICK=pick,
         CHUNK=CHUNK,
         num_warps=WARPS,
+        **_triton.registers(REGISTERS),
     )
     columns = union_of_best(keys, k, size)
     width = columns.shape[1]

@@ -117,8 +117,8 @@ def _specialised(launch):
     signature, constants, attributes = {}, {}, {}
 
     def specialise(value, path, plain):
-        if isinstance(value, tuple):
-            return tuple(specialise(item, (*path, i), plain) for i, item in enumerate(value))
+        if isinstance(value, tuple):  # Triton specialises what is in it whatever it is told
+            return tuple(specialise(item, (*path, i), False) for i, item in enumerate(value))
         if value is None or (type(value) is int and value == 1 and not plain):
             constants[path] = value
             return "constexpr"

@@ -3,23 +3,33 @@ its assembler, and says what is wrong or returns None."""
 
 import re
 
+# What a check looks for, and the sign of it in the table.
+_SIGNS = {
+    "m": r"mma\.sync|wgmma\.mma|tcgen05\.mma|v_mfma",
+    "w": r"ld\.global\S*\.(v4\.b32|v2\.b64|v8\.b32)|global_load_dwordx4|buffer_load_dwordx4",
+    "b": r"bar\.sync|barrier\.sync|s_barrier",
+}
+
 
 def _is_nvidia(code):
     return ".target sm_" in code
 
 
+def signs(code):
+    """The letters of those that are there."""
+    return "".join(sign for sign, pattern in _SIGNS.items() if re.search(pattern, code))
+
+
 def matrix_products(launch, code):
     if launch.label.startswith("float32"):  # is multiplied in full precision
         return None
-    if re.search(r"mma\.sync|wgmma\.mma|tcgen05\.mma|v_mfma", code):
+    if "m" in signs(code):
         return None
     return "no matrix instruction"
 
 
 def loads_of_128_bits(launch, code):
-    if re.search(
-        r"ld\.global\S*\.(v4\.b32|v2\.b64|v8\.b32)|global_load_dwordx4|buffer_load_dwordx4", code
-    ):
+    if "w" in signs(code):
         return None
     return "no load of 128 bits"
 

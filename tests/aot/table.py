@@ -1,44 +1,62 @@
-"""Prints what every Triton kernel needs on each target: `python -m tests.aot.table [--write]` puts
-the table into docs/triton-kernels.md."""
+"""Compiles every Triton kernel in every specialisation that ships, on each target, and prints what
+it needs and what is wrong with it: `python -m tests.aot.table [--write]`; --write puts the tables
+into docs/triton-kernels.md. The exit status is 1 if anything is wrong."""
 
+import os
+import re
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 
 import triton
 
 from .compiled import TARGETS, compiled, faults, launches
+from .ptx import signs
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "triton-kernels.md"
+_launches = cache(launches)
 
 
-def rows():
-    for launch in launches():
-        cells, wrong = [], []
-        for target in TARGETS:
-            resources = compiled(launch, target)
-            cells.append(f"{resources.registers} / {resources.local} / {resources.shared}")
-            wrong += [f"{target}: {fault}" for fault in faults(launch, resources)]
-        yield f"| `{launch.name}` | {launch.label} | {' | '.join(cells)} |", wrong
+def row(index):
+    """The module of the kernel, its line of the table, and what is wrong."""
+    launch, cells, wrong = _launches()[index], [], []
+    for target in TARGETS:
+        resources = compiled(launch, target)
+        numbers = resources.registers, resources.local, resources.shared, signs(resources.code)
+        cells.append(" ".join(map(str, numbers)).strip())
+        wrong += [f"{target}: {fault}" for fault in faults(launch, resources)]
+    module = launch.kernel.fn.__module__.split(".")[1]
+    return module, f"| `{launch.name}` | {launch.label} | {' | '.join(cells)} |", wrong
+
+
+def write(tables):
+    """Each table into its place, which a comment marks, and the version of Triton."""
+    text = DOCUMENT.read_text()
+    header = [f"| kernel | specialisation | {' | '.join(TARGETS)} |", "|---" * 6 + "|"]
+    for name, lines in tables.items():
+        table = "\n".join([*header, *lines])
+        text, places = re.subn(
+            rf"(<!-- table: {name} -->\n).*?(<!-- end -->)",
+            rf"\g<1>\n{table}\n\n\g<2>",
+            text,
+            flags=re.DOTALL,
+        )
+        assert places == 1, f"{DOCUMENT} has {places} places for the table of {name}"
+    DOCUMENT.write_text(re.sub(r"By Triton [\d.]+", f"By Triton {triton.__version__}", text))
 
 
 def main() -> int:
-    lines = [
-        "# The Triton kernels, compiled",
-        "",
-        f"By Triton {triton.__version__}, without a GPU: registers of a thread / bytes of its",
-        "local memory, where spilled registers go / bytes of shared memory of a block. Made by",
-        "`python -m tests.aot.table --write`.",
-        "",
-        f"| kernel | specialisation | {' | '.join(TARGETS)} |",
-        "|---" * (2 + len(TARGETS)) + "|",
-    ]
-    faulty = []
-    for line, wrong in rows():
-        print(line, *wrong, flush=True)
-        lines.append(line)
-        faulty += wrong
+    tables, faulty = {}, []
+    # Spawned: a fork of a process that has threads may hang.
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for module, line, wrong in pool.map(row, range(len(_launches()))):
+            print(line, *wrong, flush=True)
+            tables.setdefault(module, []).append(line)
+            faulty += wrong
     if "--write" in sys.argv[1:]:
-        DOCUMENT.write_text("\n".join(lines) + "\n")
+        write(tables)
     return 1 if faulty else 0
 
 

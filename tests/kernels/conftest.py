@@ -18,6 +18,7 @@ from .lane import INTERPRETED
 # These call the registered operators, whose dispatcher picks the back end, or none at all.
 ONCE = {
     "test_operators",
+    "test_operator_ranges",
     "test_vocabulary_alignment",
     "test_native",
     "test_mixture_kernel",

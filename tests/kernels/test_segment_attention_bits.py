@@ -86,7 +86,7 @@ def test_one_launch_where_there_is_no_prefix():
     ("query", "message"),
     [
         (torch.float64, "float32, float16, bfloat16 for Triton, got float64"),
-        (160, "D of at most 128 for Triton in its dtype and strides, got 160"),
+        (264, "D of at most 256 for Triton, got 264"),
     ],
 )
 def test_what_it_leaves_to_the_reference_is_named(query, message):

@@ -7,6 +7,7 @@ from ensemble_kernels import segment_attention
 
 from .allocations import LargestResult
 from .attention_strategies import int32, pack
+from .lane import few
 
 NAN = math.nan
 
@@ -25,7 +26,7 @@ def test_a_seen_nan_propagates(which, dtype):
         assert out[0, 2:].isnan().any(-1).any(0).nonzero()[:, 0].tolist() == list(rows)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *few([torch.float64], [])])
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("prefix", [3, 600])
 def test_a_seen_infinity_propagates(prefix, softcap, dtype):
@@ -42,6 +43,19 @@ def test_a_seen_infinity_propagates(prefix, softcap, dtype):
         expected[..., 2] = math.inf
         expected[:, :, 3, 3] = other
         torch.testing.assert_close(out, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_infinity_at_the_edge_of_a_window(dtype):
+    """The rows see the prefix from slot 2, 3 and 4 on."""
+    query, key, value, offsets = pack([3], 5, 2, 1, dtype=dtype)
+    value[:] = 1
+    value[0, 0, 2, :2], value[0, 0, 3, 1:3] = -math.inf, math.inf
+    out = segment_attention(query, key, value, offsets, window=4)
+    expected = torch.ones_like(out)
+    expected[:, :, 0, 0], expected[:, :, 0, 1] = -math.inf, NAN
+    expected[:, :, 1, 1], expected[:, :, :2, 2] = math.inf, math.inf
+    torch.testing.assert_close(out, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
