@@ -29,6 +29,9 @@ _LIBRARY = torch.library.Library("ensemble_kernels", "DEF")
 _TRITON_LIBRARY = torch.library.Library("ensemble_kernels_triton", "DEF")
 _CUDA_LIBRARY = torch.library.Library("ensemble_kernels_cuda", "DEF")
 
+# What serves tensors on a GPU where the library has no CUDA kernel.
+_fastest_without_cuda: dict[str, Callable[..., Any]] = {}
+
 
 def operator(name: str) -> Callable[..., Any]:
     """The registered operator `name`, resolved once by each `api.py`."""
@@ -70,6 +73,7 @@ def _define_triton(
     _TRITON_LIBRARY.impl(name, named, "CompositeExplicitAutograd")
     torch.library.register_fake(f"ensemble_kernels_triton::{name}", fake, lib=_TRITON_LIBRARY)
     register_triton(name, getattr(torch.ops.ensemble_kernels_triton, name).default)
+    _fastest_without_cuda[name] = fastest
     if not _native.registered(name, "CUDA"):
         _LIBRARY.impl(name, fastest, "CUDA")
 

@@ -12,8 +12,9 @@ from .drafts import Draft
 from .member import Member
 from .options import GenerationOptions
 from .reader import Opinion
+from .stage_clock import StageClock
 from .token_mixture import Token
-from .trace import Candidate, Round, StageClock, TokenDecision, Trace
+from .trace import Candidate, Round, TokenDecision, Trace
 
 if TYPE_CHECKING:
     from .cosd import CoSD

@@ -11,9 +11,10 @@ from .drafts import Draft
 from .member import Member
 from .options import GenerationOptions
 from .safe_vote import SafeVote
+from .stage_clock import StageClock
 from .token_choice import favourite, shares, voting_row
 from .token_mixture import Token
-from .trace import Candidate, EnsembleOutput, Round, StageClock, TokenDecision, Trace
+from .trace import Candidate, EnsembleOutput, Round, TokenDecision, Trace
 
 ENSEMBLED = "ensembled"
 UNWRITTEN = "the drafter's own, since it cannot write what the ensemble chose"

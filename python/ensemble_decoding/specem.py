@@ -19,8 +19,9 @@ from .member import Member, Messages
 from .options import GenerationOptions
 from .specem_options import check_method
 from .specem_vote import feedback, mean_score, vote, vote_shares
+from .stage_clock import StageClock
 from .text import Encoding
-from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
+from .trace import Candidate, EnsembleOutput, Round, Trace
 
 
 class SpecEM:

@@ -10,6 +10,7 @@ from torch import Tensor
 from .generation import DecodingRun
 from .member import Member
 from .options import GenerationOptions
+from .stage_clock import StageClock
 from .text import Encoding, complete_prefix
 from .token_choice import (
     favourite,
@@ -21,7 +22,7 @@ from .token_choice import (
     without_special,
 )
 from .token_mixture import Token, TokenMixture
-from .trace import Candidate, EnsembleOutput, Round, StageClock, Trace
+from .trace import Candidate, EnsembleOutput, Round, Trace
 
 _ALONE = "the main member's own token, whose probability reaches the threshold"
 _MIXED = "chosen from the mixture"

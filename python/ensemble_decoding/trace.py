@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
-
-from ensemble_kernels.profiling import annotate
 
 from .typed_json import from_json
 
@@ -30,23 +26,6 @@ class OperatorClock:
 
     def add(self, operator: str, seconds: float) -> None:
         self.seconds[operator] += seconds
-
-
-class StageClock:
-    """Seconds in each stage of a round."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """The block is a stage, and a range for profilers. The time since the last one counts."""
-        with annotate(name):
-            yield
-        now = time.perf_counter()
-        self.seconds[name] = now - self._last
-        self._last = now
 
 
 @dataclass

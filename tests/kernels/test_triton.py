@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ensemble_kernels
-from ensemble_kernels import _dispatch, _native, _triton
+from ensemble_kernels import _dispatch, _library, _native, _triton
 
 from .test_operators import sample
 from .test_triton_interpreted import OPERATORS
@@ -34,7 +34,8 @@ def test_tensors_on_a_gpu_have_a_kernel(name):
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_the_dispatcher_calls_triton_for_tensors_on_a_gpu(name, monkeypatch):
-    """Without a GPU: what is registered for the key is called by hand."""
+    """Without a GPU: what is registered for the key where there is no CUDA kernel is called by
+    hand."""
     called = []
 
     def run(operator, *args, **kwargs):
@@ -43,10 +44,24 @@ def test_the_dispatcher_calls_triton_for_tensors_on_a_gpu(name, monkeypatch):
 
     monkeypatch.setattr(_triton, "import_error", lambda: None)
     monkeypatch.setattr(_triton, "run", run)
+    _, args, kwargs = sample(name, 0)
+    _library._fastest_without_cuda[name](*args, **kwargs)
+    assert called == [name]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_it_is_what_the_dispatcher_has_where_there_is_no_cuda_kernel(name, monkeypatch):
     operator, args, kwargs = sample(name, 0)
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
-    operator.redispatch(key, *args, **kwargs)
-    assert called == [name]
+    called = []
+    monkeypatch.setattr(_triton, "import_error", lambda: called.append(name) or "not installed")
+    if _native.registered(name, "CUDA", "ensemble_kernels_cuda"):
+        with pytest.raises(RuntimeError, match="device"):  # it wants a GPU
+            operator.redispatch(key, *args, **kwargs)
+        assert not called
+    else:
+        operator.redispatch(key, *args, **kwargs)
+        assert called == [name]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -62,8 +77,8 @@ def test_the_reference_serves_what_triton_cannot(name, cause, monkeypatch):
         monkeypatch.setattr(_triton, "run", refuse)
     operator, args, kwargs = sample(name, 0)
     _, theirs, _ = sample(name, 0)
-    key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
-    got, expected = operator.redispatch(key, *args, **kwargs), operator(*theirs, **kwargs)
+    got = _library._fastest_without_cuda[name](*args, **kwargs)
+    expected = operator(*theirs, **kwargs)
     torch.testing.assert_close((got, args), (expected, theirs))
 
 
