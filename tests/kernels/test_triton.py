@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ensemble_kernels
-from ensemble_kernels import _dispatch, _library, _native, _triton
+from ensemble_kernels import _cuda, _dispatch, _library, _native, _triton
 
 from .test_operators import sample
 from .test_triton_interpreted import OPERATORS
@@ -55,7 +55,7 @@ def test_it_is_what_the_dispatcher_has_where_there_is_no_cuda_kernel(name, monke
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
     called = []
     monkeypatch.setattr(_triton, "import_error", lambda: called.append(name) or "not installed")
-    if _native.registered(name, "CUDA", "ensemble_kernels_cuda"):
+    if _native.cuda_missing() is None and _cuda.FASTEST[name] == "cuda":
         with pytest.raises(RuntimeError, match="device"):  # it wants a GPU
             operator.redispatch(key, *args, **kwargs)
         assert not called
