@@ -67,8 +67,9 @@ def _train_tree(options: argparse.Namespace) -> int:
     import sklearn  # noqa: F401  before the models are read
 
     from .examples import collect_examples
-    from .tree import fit_tree
+    from .tree import check_training, fit_tree
 
+    check_training(held_out=options.held_out, seed=options.seed, max_depth=options.max_depth)
     draft, assistant = (load_member(name, options) for name in options.model)
     examples = collect_examples(draft, assistant, texts, options.examples)
     tree = fit_tree(

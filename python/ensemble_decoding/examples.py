@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .generation import check_member
 from .member import Member
 from .progress import progress_bar
 from .teacher_forcing import Text, checked_texts, forced
@@ -46,6 +47,8 @@ def collect_examples(
     Raises:
         TypeError, ValueError: naming the argument, what was expected and what came.
     """
+    for name, member in (("draft", draft), ("assistant", assistant)):
+        check_member(name, member)
     checked = checked_texts(texts)
     keys = [_key(draft, assistant, text) for text in checked]
     done = {} if path is None else _read(Path(path))
@@ -78,21 +81,26 @@ def _read(path: Path) -> dict[str, list[Example]]:
     if not path.exists():
         return {}
     found = {}
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    # Bytes, as an interrupted run or another program may have left some that are no text.
+    lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
+        unfinished = number == len(lines) and not line.endswith(b"\n")
         try:
             read = json.loads(line)
             found[str(read["text"])] = [
                 Example(float(d), float(a), bool(replace)) for d, a, replace in read["examples"]
             ]
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines) and not line.endswith("\n"):
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            if unfinished:
                 # A line that an interrupted run began: its text is read again.
                 with path.open("r+b") as file:
-                    file.truncate(path.stat().st_size - len(line.encode()))
+                    file.truncate(path.stat().st_size - len(line))
                 break
             raise ValueError(
                 f"path must hold examples that collect_examples wrote, got {path}, line {number}: "
                 f"{error}"
             ) from error
+        if unfinished:  # all but its newline, without which the next one would be written on it
+            with path.open("ab") as file:
+                file.write(b"\n")
     return found

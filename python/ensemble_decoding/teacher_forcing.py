@@ -71,7 +71,8 @@ def read_texts(path: str | PathLike[str]) -> list[Text]:
         ValueError: naming the line, what was expected and what came.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        # Not `splitlines`, which also breaks a text at U+2028 and its kin.
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"texts must be UTF-8, got {path}: {error}") from error
     texts = []
@@ -82,7 +83,7 @@ def read_texts(path: str | PathLike[str]) -> list[Text]:
         if str(path).endswith(".jsonl"):
             try:
                 value = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}, must be JSON: {error}") from error
         texts.append(_checked_text(f"{path}, line {number},", value))
     if not texts:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from .token_ensemble_options import check_number
 from .typed_json import from_json
 
 FEATURES = ("draft_probability", "assistant_probability")
@@ -41,6 +42,9 @@ class Tree:
 
     nodes: list[Node]
     accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_nodes(self.nodes)
 
     def replaces(self, draft_probability: float, assistant_probability: float) -> bool:
         """The decision."""
@@ -88,8 +92,7 @@ class Tree:
             found = read.pop("format", None) if isinstance(read, dict) else None
             if found != _FORMAT:
                 raise ValueError(f"its format must be {_FORMAT!r}, got {found!r}")
-            tree = from_json(read, cls, "tree")
-            _check_nodes(tree.nodes)
+            tree: Tree = from_json(read, cls, "tree")
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"path must be a tree that Tree.save wrote, got {path}: {error}"
@@ -135,12 +138,9 @@ def fit_tree(
     from sklearn.model_selection import train_test_split
     from sklearn.tree import DecisionTreeClassifier
 
-    if isinstance(held_out, bool) or not isinstance(held_out, int | float):
-        raise TypeError(f"held_out must be a number, got {type(held_out).__name__}")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out must be from 0 to below 1, got {held_out}")
-    values = [(float(one[0]), float(one[1])) for one in examples]
-    labels = [bool(one[2]) for one in examples]
+    check_training(held_out=held_out, seed=seed)
+    checked = [_checked_example(f"examples[{i}]", one) for i, one in enumerate(examples)]
+    values, labels = [one[:2] for one in checked], [one[2] for one in checked]
     replaced = sum(labels)
     if replaced in (0, len(labels)):
         raise ValueError(
@@ -165,6 +165,37 @@ def fit_tree(
         right = sum(tree.replaces(*values[i]) == labels[i] for i in tested)
         tree = Tree(tree.nodes, right / len(tested))
     return tree
+
+
+def check_training(*, held_out: Any, seed: Any, max_depth: Any = None) -> None:
+    """Checks how a tree is to be trained, also before there are examples.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what was expected and what came.
+    """
+    check_number("held_out", held_out)
+    if not 0 <= held_out < 1:
+        raise ValueError(f"held_out must be from 0 to below 1, got {held_out}")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be an int, got {type(seed).__name__}")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to {2**32 - 1}, got {seed}")
+    if max_depth is not None and max_depth < 1:
+        raise ValueError(f"max_depth must be at least 1, got {max_depth}")
+
+
+def _checked_example(name: str, example: Any) -> tuple[float, float, bool]:
+    try:
+        draft, assistant, replace = example
+        probabilities = float(draft), float(assistant)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be a draft probability, an assistant probability and whether to replace, "
+            f"got {example!r}"
+        ) from error
+    if not all(0 <= probability <= 1 for probability in probabilities):
+        raise ValueError(f"{name} must have probabilities from 0 to 1, got {example!r}")
+    return *probabilities, bool(replace)
 
 
 def _nodes(classifier: Any) -> list[Node]:
