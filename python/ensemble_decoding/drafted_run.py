@@ -115,7 +115,8 @@ class DraftedRun(DecodingRun):
             probabilities = [math.exp(value) for value in statistics.logprob]
             if draft.ended and len(member.end_of_text_ids) > 1:
                 ends = rows[-1][list(member.end_of_text_ids)].float() / temperature
-                probabilities[-1] = math.exp(float(ends.logsumexp(0)) - statistics.logsumexp[-1])
+                together = float(ends.logsumexp(0)) - statistics.logsumexp[-1]
+                probabilities[-1] = math.exp(min(0.0, together))  # above by rounding alone
         tokens = []
         for number, (token, probability) in enumerate(zip(draft.ids, probabilities, strict=True)):
             ended = member.is_end_of_text(token)
