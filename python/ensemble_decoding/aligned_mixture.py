@@ -93,7 +93,8 @@ class TopKMixture(_AlignedMixture):
         self, members: Sequence[Member], mean: str, combine: Combine | None, k: int
     ) -> None:
         super().__init__(members, mean, combine)
-        self._k = k
+        # There are no more columns, and the operators make room for as many as are asked for.
+        self._k = min(k, self._alignment.size)
         self._alignment = self._alignment.with_first_subtokens(
             [
                 _first_subtokens(member, self._alignment.missing_tokens(j))

@@ -14,6 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from .cosd_options import check_temperature
+from .generation import check_member
 from .member import Member
 from .progress import progress_bar
 from .teacher_forcing import Text, checked_texts, forced
@@ -86,11 +88,7 @@ class Calibration:
             if found != _FORMAT:
                 raise ValueError(f"its format must be {_FORMAT!r}, got {found!r}")
             calibration = from_json(read, cls, "calibration")
-            if not 0 < calibration.temperature < math.inf:
-                raise ValueError(
-                    f"calibration.temperature must be finite and greater than 0, got "
-                    f"{calibration.temperature}"
-                )
+            check_temperature("calibration.temperature", calibration.temperature)
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"path must be a calibration that Calibration.save wrote, got {path}: {error}"
@@ -117,6 +115,7 @@ def calibrate(member: Member, texts: Sequence[Any], *, progress: bool = True) ->
     Raises:
         TypeError, ValueError: naming the argument, what was expected and what came.
     """
+    check_member("member", member)
     checked = checked_texts(texts)
     coarse = _nlls(member, checked, _TEMPERATURES, progress)
     best = min(range(len(coarse)), key=coarse.__getitem__)

@@ -14,7 +14,7 @@ from transformers import GenerationConfig
 from .cosd_options import check_method
 from .cosd_run import CoSDRun
 from .cosd_verdict import Rule, Verdict
-from .generation import check_members, check_request, prepared
+from .generation import check_member, check_members, check_request, prepared
 from .member import Member, Messages
 from .trace import EnsembleOutput, Trace
 from .tree import Tree
@@ -66,8 +66,7 @@ class CoSD:
         second_look: bool = False,
         temperatures: Sequence[float] | None = None,
     ) -> None:
-        if not isinstance(draft, Member):
-            raise TypeError(f"draft must be a Member, got {type(draft).__name__}")
+        check_member("draft", draft)
         if isinstance(assistants, Member):
             assistants = [assistants]
         self.members = [draft, *check_members(assistants, "assistants")]
@@ -135,7 +134,7 @@ class CoSD:
             raise TypeError(f"select must return a list of places, got {type(routed).__name__}")
         assistants = range(len(self.members) - 1)
         for place in routed:
-            if isinstance(place, bool) or place not in assistants or routed.count(place) > 1:
+            if type(place) is not int or place not in assistants or routed.count(place) > 1:
                 raise ValueError(
                     f"select must return distinct places from 0 to {len(assistants) - 1}, got "
                     f"{list(routed)}"

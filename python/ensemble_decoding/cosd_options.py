@@ -10,6 +10,8 @@ from .token_ensemble_options import check_number
 from .tree import Tree
 
 SELECTIONS = ("most_confident", "cascade")
+# Those of `ensemble_kernels.token_statistics`.
+_LOWEST_TEMPERATURE, _HIGHEST_TEMPERATURE = 1e-37, 1e37
 
 
 def check_method(
@@ -70,8 +72,13 @@ def _check_temperatures(temperatures: Any, members: int) -> None:
             f"{len(temperatures)}"
         )
     for index, temperature in enumerate(temperatures):
-        check_number(f"temperatures[{index}]", temperature)
-        if not 0 < temperature < math.inf:
-            raise ValueError(
-                f"temperatures[{index}] must be finite and greater than 0, got {temperature}"
-            )
+        check_temperature(f"temperatures[{index}]", temperature)
+
+
+def check_temperature(name: str, value: Any) -> None:
+    """Checks what logits are to be divided by."""
+    check_number(name, value)
+    if not _LOWEST_TEMPERATURE <= value <= _HIGHEST_TEMPERATURE:
+        raise ValueError(
+            f"{name} must be from {_LOWEST_TEMPERATURE} to {_HIGHEST_TEMPERATURE}, got {value}"
+        )

@@ -98,7 +98,17 @@ class DraftedRun(DecodingRun):
 
     def _propose(self, length: int) -> Draft:
         self.encodings = {}
-        return self.drafter.propose(min(length, self.remaining), self.pending)
+        return self.drafter.propose(self._readable(min(length, self.remaining)), self.pending)
+
+    def _readable(self, length: int) -> int:
+        """As much of a length as all readers with the drafter's ids have room for, at least 1."""
+        committed = len(self.contexts[0].response_ids)
+        for j in self.reading:
+            context = self.contexts[j]
+            if self.readers[j].shares_ids and context.room is not None:
+                unread = context.prompt_length + committed - len(context.ids)
+                length = min(length, context.room - unread)
+        return max(length, 1)
 
     def _drafted(
         self, draft: Draft, temperature: float = 1.0, *, asked: bool = True
@@ -115,7 +125,8 @@ class DraftedRun(DecodingRun):
             probabilities = [math.exp(value) for value in statistics.logprob]
             if draft.ended and len(member.end_of_text_ids) > 1:
                 ends = rows[-1][list(member.end_of_text_ids)].float() / temperature
-                probabilities[-1] = math.exp(float(ends.logsumexp(0)) - statistics.logsumexp[-1])
+                together = float(ends.logsumexp(0)) - statistics.logsumexp[-1]
+                probabilities[-1] = math.exp(min(0.0, together))  # above by rounding alone
         tokens = []
         for number, (token, probability) in enumerate(zip(draft.ids, probabilities, strict=True)):
             ended = member.is_end_of_text(token)

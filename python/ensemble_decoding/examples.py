@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .generation import check_member
 from .member import Member
 from .progress import progress_bar
 from .teacher_forcing import Text, checked_texts, forced
@@ -49,6 +50,8 @@ def collect_examples(
     Raises:
         TypeError, ValueError: naming the argument, what was expected and what came.
     """
+    for name, member in (("draft", draft), ("assistant", assistant)):
+        check_member(name, member)
     checked = checked_texts(texts)
     keys = [_key(draft, assistant, text) for text in checked]
     done = {} if path is None else _read(Path(path))

@@ -266,9 +266,14 @@ def check_members(members: Sequence[Member], name: str = "members") -> list[Memb
     if not members and name == "members":
         raise ValueError("members must hold at least one Member, got an empty list")
     for index, member in enumerate(members):
-        if not isinstance(member, Member):
-            raise TypeError(f"{name}[{index}] must be a Member, got {type(member).__name__}")
+        check_member(f"{name}[{index}]", member)
     return list(members)
+
+
+def check_member(name: str, member: Any) -> None:
+    """Checks one member."""
+    if not isinstance(member, Member):
+        raise TypeError(f"{name} must be a Member, got {type(member).__name__}")
 
 
 def _check_messages(messages: Messages) -> None:

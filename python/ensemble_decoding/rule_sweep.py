@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any
 
 from .cosd_verdict import Rule
+from .generation import check_member
 from .member import Member
 from .progress import progress_bar
 from .teacher_forcing import Forced, Text, checked_texts, forced
@@ -89,6 +90,8 @@ def sweep(
     Raises:
         TypeError, ValueError: naming the argument, what was expected and what came.
     """
+    for name, member in (("draft", draft), ("assistant", assistant)):
+        check_member(name, member)
     checked = checked_texts(texts)
     check_grid(alphas, betas)
     read = [

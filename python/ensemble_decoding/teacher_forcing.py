@@ -72,7 +72,7 @@ def read_texts(path: str | PathLike[str]) -> list[Text]:
     """
     try:
         # `splitlines` would end lines at other characters too.
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"texts must be UTF-8, got {path}: {error}") from error
     texts = []

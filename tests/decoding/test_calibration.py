@@ -121,8 +121,8 @@ def test_a_calibration_survives_a_file_and_is_drawn(tmp_path, capsys):
     ("change", "message"),
     [
         ({"format": "ensemble-decoding CoSD tree 1"}, "its format must be 'ensemble-decoding c"),
-        ({"temperature": 0}, "temperature must be finite and greater than 0, got 0"),
-        ({"temperature": -1.5}, "temperature must be finite and greater than 0, got -1.5"),
+        ({"temperature": 0}, "temperature must be from 1e-37 to 1e.37, got 0"),
+        ({"temperature": -1.5}, "temperature must be from 1e-37 to 1e.37, got -1.5"),
         ({"temperature": float("nan")}, "temperature must be finite, got nan"),
         ({"temperature": 10**400}, "temperature must be finite, got 1000"),
         ({"temperature": "1"}, "temperature must be a float, got '1'"),

@@ -145,6 +145,13 @@ def test_nan_logits_name_the_member(monkeypatch):
     assert caught.value.output.text
 
 
+def test_a_k_beyond_the_vocabulary_takes_all_of_it():
+    options = {"max_new_tokens": 4}
+    expected = TokenEnsemble(TWO, alignment="top_k", k=5000).generate(PROMPT, **options)
+    output = TokenEnsemble(TWO, alignment="top_k", k=10**12).generate(PROMPT, **options)
+    assert output.token_ids == expected.token_ids
+
+
 @pytest.mark.parametrize("alignment", ["union", "top_k"])
 def test_stop_strings_cut_text_ids_and_caches_alike(alignment):
     method = TokenEnsemble(MEMBERS, alignment=alignment)
