@@ -4,6 +4,7 @@ imported here."""
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,8 @@ def _train_tree(options: argparse.Namespace) -> int:
     )
     tree.save(options.output)
     print(tree)
-    accuracy = "" if tree.accuracy is None else f", held-out accuracy {tree.accuracy:.1%}"
+    tested = math.ceil(options.held_out * len(examples))
+    accuracy = f", accuracy {tree.accuracy:.1%} on {tested} held out" if tested else ""
     print(f"{len(examples)} examples{accuracy}")
     return 0
 

@@ -24,6 +24,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _SHARED = "0.6"
 _SUFFIXES = (".png", ".svg", ".pdf")
 _NAME_LENGTH = 26
+# One member drafts, and what the others do is not a vote.
+_WITHOUT_WINNERS = ("safe", "cosd")
 _SMALL_LETTERS_PER_INCH = 13.5
 # Above this many rounds neither a marker for each nor a gap between them can be seen.
 _FEW_ROUNDS = 40
@@ -34,7 +36,7 @@ _ENDS: dict[str, tuple[str, Any]] = {
 
 
 def plot_trace(trace: Trace) -> Figure:
-    """Draws a trace of SpecEM.
+    """Draws a trace of SpecEM or of a token-level ensemble.
 
     Above, a line for each member: its weight in the vote of each round, from the equal weights
     that it starts with. Below, a lane for each member that drafts: the rounds that its draft won,
@@ -47,10 +49,12 @@ def plot_trace(trace: Trace) -> Figure:
         A matplotlib figure of its own, unknown to pyplot; `savefig` writes it.
 
     Raises:
-        ValueError: the trace has no rounds.
+        ValueError: the trace has no rounds, or is one of SAFE or CoSD.
     """
     if not trace.rounds:
         raise ValueError("trace must have at least one round, got none")
+    if trace.method in _WITHOUT_WINNERS:
+        raise ValueError(f"trace must be of a method whose drafts compete, got {trace.method}")
     names = _distinct([_short(name) for name in trace.members])
     drafters = sorted({j for r in trace for c in r.candidates for j in c.drafted_by})
     lanes = 0.24 * len(drafters)

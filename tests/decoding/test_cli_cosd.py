@@ -116,7 +116,7 @@ def test_training_calibrating_and_sweeping(folders, files, capsys, tmp_path):
     expected = fit_tree(examples, held_out=0.3, seed=5, max_depth=2)
     assert Tree.load(out) == expected
     assert printed.startswith(str(expected))
-    assert f"{len(examples)} examples, held-out accuracy {expected.accuracy:.1%}" in printed
+    assert f"{len(examples)} examples, accuracy {expected.accuracy:.1%} on " in printed
     assert len((tmp_path / "e.jsonl").read_text().splitlines()) == len(known)
 
     out = tmp_path / "calibration.json"

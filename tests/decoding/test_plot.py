@@ -1,5 +1,6 @@
 """The picture of a trace, and the command that draws it."""
 
+import json
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -226,3 +227,11 @@ def test_a_plot_needs_neither_torch_nor_pyplot(saved, tmp_path):
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib.pyplot')))\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize("method", ["safe", "cosd"])
+def test_methods_without_winners_are_refused_by_name(method, saved, tmp_path, capsys):
+    written = json.loads(saved.read_text())
+    saved.write_text(json.dumps({**written, "method": method}))
+    assert main(["plot", str(saved), "-o", str(tmp_path / "w.png")]) == 2
+    assert f"whose drafts compete, got {method}" in capsys.readouterr().err
