@@ -5,7 +5,6 @@ import json
 import pytest
 
 from ensemble_decoding import SAFE, Member, Trace
-from ensemble_decoding.cli import main
 from tests.decoding.members_for_tests import PROMPT, member, saved, three_families
 from tests.decoding.test_cli import refused
 from tests.decoding.test_cli_token_ensembles import decode
@@ -62,7 +61,7 @@ def test_the_identity_alignment(tmp_path, capsys):
     assert capsys.readouterr().out.strip()
 
 
-def test_text_is_streamed_and_the_trace_written_and_drawn(folders, capsys, tmp_path):
+def test_text_is_streamed_and_the_trace_written(folders, capsys, tmp_path):
     trace = tmp_path / "trace.json"
     flags = ["--prompt", PROMPT, "--max-new-tokens", "12", "--trace", str(trace)]
     assert decode("safe", folders, *flags, "--stream") == 0
@@ -72,8 +71,6 @@ def test_text_is_streamed_and_the_trace_written_and_drawn(folders, capsys, tmp_p
     rounds = Trace.load(trace)
     assert streamed == "".join(round_.text for round_ in rounds) + "\n"
     assert all(round_.decisions for round_ in rounds)
-    assert main(["plot", str(trace), "-o", str(tmp_path / "weights.png")]) == 0
-    assert (tmp_path / "weights.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
