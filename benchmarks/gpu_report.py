@@ -2,8 +2,9 @@
 
 Checks every back end against float64, runs compute-sanitizer where it is there, measures what the
 GPU does at most, times operators and peers, and counts what a round of SpecEM launches, all within
-six minutes. `--dry-run` takes the same way on the CPU, through Triton's interpreter, on tiny
-shapes. Exit status: 0, or 1 after a failure, or 2 where it cannot run: without a GPU, say.
+six minutes. `--dry-run` takes the same way on the CPU, through Triton's interpreter and the
+emulator of the CUDA kernels, on tiny shapes. Exit status: 0, or 1 after a failure, or 2 where it
+cannot run: without a GPU, say.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         torch.set_num_threads(1)
         mend()
+        emulate_cuda()
         # Of lanes that a mask discards.
         warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"triton\.runtime")
     elif not torch.cuda.is_available():
@@ -41,6 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from benchmarks.gpu.session import Session
 
     return Session(options.json, options.dry_run, options.only).run()
+
+
+def emulate_cuda() -> None:
+    """The CUDA kernels run on the CPU too, by the emulator of the tests, where it can be built."""
+    from ensemble_kernels import _cuda, _dispatch
+    from tests.kernels import emulated
+
+    if not emulated.AVAILABLE:
+        return
+    _cuda.DEVICE_TYPES = ("cuda", "cpu")
+    served = [operator for operator in OPERATORS if _cuda.FASTEST[operator] == "cuda"]
+    _cuda.missing = lambda operator: None if operator in served else "it is Triton's"
+    for operator in served:
+        _dispatch.register_cuda(operator, partial(emulated.call, operator))
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -20,6 +20,10 @@ FASTEST = {
 }
 
 
+# Types of the devices whose tensors the kernels take.
+DEVICE_TYPES: tuple[str, ...] = ("cuda",)
+
+
 def missing(operator: str) -> str | None:
     """None if the CUDA kernels can serve an operator, else why not."""
     if FASTEST[operator] != "cuda":

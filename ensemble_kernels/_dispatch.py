@@ -62,7 +62,7 @@ def _select(operator: str, backend: str | None, default: Callable[..., Any]) -> 
     else:
         # The dispatcher knows the native ones by the device.
         registered = _cuda_operators[operator] if backend == "cuda" else default
-        device_types = (backend,)
+        device_types = _cuda.DEVICE_TYPES if backend == "cuda" else (backend,)
     return partial(_on_device, operator, backend, device_types, registered)
 
 
