@@ -174,8 +174,9 @@ def top_k_union(
     models = kernel_models(logits, map_offsets, map_ids, weights, temperature)
     weights, temperature = weights.contiguous(), temperature.contiguous()
     count, rows, size = len(logits), logits[0].shape[0], map_offsets[0].shape[0] - 1
+    asked, k = count * k, min(k, size)  # no model has more columns than there are
     if rows == 0:
-        return weights.new_empty((0, count * k), dtype=torch.int64), weights.new_empty(0, count * k)
+        return weights.new_empty((0, asked), dtype=torch.int64), weights.new_empty(0, asked)
     chunks = triton.cdiv(max(size, *models.widths), CHUNK)
     pick = k <= MOST_PICKED
     kept = k if pick else CHUNK
@@ -207,7 +208,9 @@ def top_k_union(
     mixed = (scores.softmax(-1) * shares).masked_fill(shares == 0, 0).sum(1)
     broken = (spoilt.any(-1) | mixed.isnan().any(-1))[:, None]
     columns = columns.masked_fill((columns == size) | broken, -1)
-    return columns, mixed.masked_fill(broken, math.nan)
+    behind = (0, asked - width)
+    columns = torch.nn.functional.pad(columns, behind, value=-1)
+    return columns, torch.nn.functional.pad(mixed, behind).masked_fill(broken, math.nan)
 
 
 def union_of_best(keys: Tensor, k: int, size: int) -> Tensor:
