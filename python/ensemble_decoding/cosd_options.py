@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .token_ensemble_options import check_number
+from .option_checks import check_count, check_number
 from .tree import Tree
 
 SELECTIONS = ("most_confident", "cascade")
@@ -34,10 +34,7 @@ def check_method(
     """
     if assistants < 1:
         raise ValueError(f"assistants must hold at least one Member, got {assistants}")
-    if isinstance(draft_length, bool) or not isinstance(draft_length, int):
-        raise TypeError(f"draft_length must be an int, got {type(draft_length).__name__}")
-    if draft_length < 1:
-        raise ValueError(f"draft_length must be at least 1, got {draft_length}")
+    check_count("draft_length", draft_length)
     for name, value in (("alpha", alpha), ("unsure_below", unsure_below)):
         check_number(name, value)
         if not 0 <= value <= 1:

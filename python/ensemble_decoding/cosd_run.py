@@ -78,7 +78,7 @@ class CoSDRun(DraftedRun):
             with clock.stage("verify"):
                 self._ask(draft, self._assistants[:1] if self._cascade else self._assistants)
             with clock.stage("decide"):
-                decisions, draft, count, replacement = self._decide(draft)
+                decisions, count, replacement = self._decide(draft)
         except _Full:
             return None
         candidate = Candidate(draft.data, draft.ended, [0], self._ids_read(draft))
@@ -105,9 +105,8 @@ class CoSDRun(DraftedRun):
             raise _Full
         self._opinions |= opinions
 
-    def _decide(self, draft: Draft) -> tuple[list[TokenDecision], Draft, int, Replacement | None]:
-        """What of a draft is kept: how many tokens, and what replaces the next one. After a second
-        look the draft is the one whose keys and values are staged."""
+    def _decide(self, draft: Draft) -> tuple[list[TokenDecision], int, Replacement | None]:
+        """What of a draft is kept: how many tokens, and what replaces the next one."""
         place, decisions = len(self.data), list[TokenDecision]()
         for at in self._drafted(draft, self.temperatures[0]):
             token = at.token
@@ -127,9 +126,9 @@ class CoSDRun(DraftedRun):
                 else:
                     decision.reason, decision.decided_by = REPLACED, proposal.assistant
                     decision.chosen, decision.chosen_end = replacement.data, replacement.ended
-                    return decisions, draft, at.number, replacement
+                    return decisions, at.number, replacement
             place += len(token.data)
-        return decisions, draft, len(draft.ids), None
+        return decisions, len(draft.ids), None
 
     def _proposal(
         self, decision: TokenDecision, draft: Draft, at: DraftedToken, place: int

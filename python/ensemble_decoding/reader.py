@@ -12,7 +12,7 @@ from torch import Tensor
 from .context import DecodingContext
 from .sampling import first_maximum
 from .text import Encoding
-from .text_follower import TextFollower
+from .text_follower import TextFollower, shared_prefix
 from .token_choice import without_special
 
 
@@ -77,7 +77,7 @@ class Reader:
     def keep(self, encoding: Encoding) -> None:
         """Cuts back what is not in the encoding of the text."""
         context = self.context
-        shared = _shared(context.ids, [*context.ids[: context.prompt_length], *encoding.ids])
+        shared = shared_prefix(context.ids, [*context.ids[: context.prompt_length], *encoding.ids])
         context.cut(shared)
         if self._rows is not None:
             self._rows = {place: row for place, row in self._rows.items() if place <= shared}
@@ -171,15 +171,3 @@ class Reader:
         else:
             scaled = float(row.logits[token]) / self._temperature
         return math.exp(min(0.0, scaled - row.logsumexp))
-
-
-def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many ids at their beginning the two have in common."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

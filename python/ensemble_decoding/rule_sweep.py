@@ -11,9 +11,9 @@ from typing import Any
 from .cosd_verdict import Rule
 from .generation import check_member
 from .member import Member
+from .option_checks import check_number
 from .progress import progress_bar
 from .teacher_forcing import Forced, Text, checked_texts, forced
-from .token_ensemble_options import check_number
 
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 BETAS = (0.25, 0.5, 1.0, 1.5, 2.0)

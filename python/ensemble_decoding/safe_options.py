@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .token_ensemble_options import ALIGNMENTS, check_mixture, one_of
+from .option_checks import check_count, one_of
+from .token_ensemble_options import ALIGNMENTS, check_mixture
 
 SHARPENINGS = ("prefix", "geometric", None)
 POLICIES = ("safe", "always", "never")
@@ -28,10 +29,7 @@ def check_method(
     """
     if verifiers < 1:
         raise ValueError(f"verifiers must hold at least one Member, got {verifiers}")
-    if isinstance(draft_length, bool) or not isinstance(draft_length, int):
-        raise TypeError(f"draft_length must be an int, got {type(draft_length).__name__}")
-    if draft_length < 1:
-        raise ValueError(f"draft_length must be at least 1, got {draft_length}")
+    check_count("draft_length", draft_length)
     one_of("ensemble_when", ensemble_when, POLICIES)
     one_of("alignment", alignment, ALIGNMENTS)
     one_of("sharpen", sharpen, SHARPENINGS)

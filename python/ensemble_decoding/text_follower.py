@@ -8,6 +8,7 @@ words are told apart, so that what stands before it is encoded in the same way w
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from .joints import WHITE_SPACE
 from .text import Encoding, TextEncoder
@@ -32,7 +33,7 @@ class TextFollower:
         """The encoding of `data`: what `TextEncoder.encode(data)` gives, but only from the last
         joint on that `data` has in common with the text before it. `encoded_bytes` counts."""
         # A joint is known by the character behind it, which must be the same as well.
-        del self._places[bisect_right(self._places, _shared_prefix(self._data, data) - 4) :]
+        del self._places[bisect_right(self._places, shared_prefix(self._data, data) - 4) :]
         start = self._places[-1] if self._places else 0
         ids, ends, missing = self._written
         kept = bisect_right(ends, start)
@@ -64,8 +65,8 @@ def _splits_at_spaces(encoder: TextEncoder) -> bool:
     return True
 
 
-def _shared_prefix(first: bytes, second: bytes) -> int:
-    """How many bytes at their beginning the two have in common."""
+def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many bytes or ids at their beginning the two have in common."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .option_checks import check_count, check_number, one_of
+
 ALIGNMENTS = ("auto", "union", "top_k", "identity")
 MEANS = ("arithmetic", "geometric")
 
@@ -40,10 +42,7 @@ def check_method(
 
 def check_mixture(*, members: int, k: Any, weights: Any, combine: Any) -> None:
     """Checks what all methods take that mix distributions."""
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise TypeError(f"k must be an int, got {type(k).__name__}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
+    check_count("k", k)
     if weights is not None:
         _check_weights(weights, members)
     if combine is not None and not callable(combine):
@@ -62,15 +61,3 @@ def _check_weights(weights: Any, members: int) -> None:
     shown = list(weights)
     if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
         raise ValueError(f"weights must be finite, not negative and not all zero, got {shown}")
-
-
-def one_of(name: str, value: Any, allowed: Sequence[str | None]) -> None:
-    """Checks that an option is one of its values."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
-
-
-def check_number(name: str, value: Any) -> None:
-    """Checks that an option is a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
