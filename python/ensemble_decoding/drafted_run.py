@@ -16,7 +16,7 @@ from .member import Member
 from .options import GenerationOptions
 from .reader import Opinion, Reader
 from .text import Encoding
-from .token_mixture import Token
+from .token_mixture import Token, token_of
 from .trace import EnsembleOutput, Trace
 
 
@@ -116,7 +116,7 @@ class DraftedRun(DecodingRun):
         """The tokens of a draft, with the probabilities that the drafter gives them, over
         `temperature`, for end-of-text that of all its ids together."""
         context, count = self.contexts[0], len(draft.ids)
-        member, table = context.member, context.member.table
+        member = context.member
         probabilities = [1.0] * count
         if asked:
             rows, before = torch.stack(list(draft.rows[:count])), len(context.ids) - 1
@@ -129,9 +129,7 @@ class DraftedRun(DecodingRun):
                 probabilities[-1] = math.exp(min(0.0, together))  # above by rounding alone
         tokens = []
         for number, (token, probability) in enumerate(zip(draft.ids, probabilities, strict=True)):
-            ended = member.is_end_of_text(token)
-            data = b"" if ended else table.spell((token,))
-            tokens.append(DraftedToken(number, Token(data, ended, token), probability))
+            tokens.append(DraftedToken(number, token_of(member, token), probability))
         return tokens
 
     def _read(self, draft: Draft, reading: Sequence[int]) -> dict[int, dict[int, Opinion]] | None:

@@ -13,7 +13,7 @@ from .options import GenerationOptions
 from .safe_vote import SafeVote
 from .stage_clock import StageClock
 from .token_choice import favourite, shares, voting_row
-from .token_mixture import Token
+from .token_mixture import Token, token_of
 from .trace import Candidate, EnsembleOutput, Round, TokenDecision, Trace
 
 ENSEMBLED = "ensembled"
@@ -64,7 +64,7 @@ class AlwaysRun(DraftedRun):
             token, decision, weights = self._choose(rows, voting)
             replacement = self._written(token)
             if replacement is None:
-                token = _favourite(drafter.member, rows[0])
+                token = token_of(drafter.member, favourite(drafter.member, rows[0]))
                 replacement = self._written(token)
                 decision.reason, decision.mixture[1] = UNWRITTEN, decision.mixture[0]
                 decision.chosen, decision.chosen_end = token.data, token.ended
@@ -92,7 +92,7 @@ class AlwaysRun(DraftedRun):
         mixed = vote.mix(contexts, rows, weights)
         index = vote.chosen(contexts[0], mixed, len(self.trace))
         token = vote.token(mixed, index)
-        drafted = _favourite(contexts[0].member, rows[0])
+        drafted = token_of(contexts[0].member, favourite(contexts[0].member, rows[0]))
         place = vote.mixture.find(mixed, drafted)
         decision = TokenDecision(drafted.data, drafted.ended, token.data, token.ended, ENSEMBLED)
         decision.mixture = [
@@ -100,9 +100,3 @@ class AlwaysRun(DraftedRun):
             float(mixed.probabilities[index]),
         ]
         return token, decision, weights
-
-
-def _favourite(member: Member, row: Tensor) -> Token:
-    own = favourite(member, row)
-    ended = member.is_end_of_text(own)
-    return Token(b"" if ended else member.table.spell((own,)), ended, own)

@@ -21,7 +21,7 @@ from .token_choice import (
     voting_row,
     without_special,
 )
-from .token_mixture import Token, TokenMixture
+from .token_mixture import Token, TokenMixture, token_of
 from .trace import Candidate, EnsembleOutput, Round, Trace
 
 _ALONE = "the main member's own token, whose probability reaches the threshold"
@@ -148,8 +148,7 @@ class TokenEnsembleRun(DecodingRun):
         own = favourite(member, row)
         if chooser.seed is not None:
             own = chooser.pick(without_special(member, row), len(self.trace))
-        ended = member.is_end_of_text(own)
-        token = Token(b"" if ended else member.table.spell((own,)), ended, own)
+        token = token_of(member, own)
         others = [0.0] * (len(self.contexts) - 1)
         likelihood = probability(member, row, own)
         return _Choice(token, _ALONE, [1.0, *others], [likelihood, *others], likelihood)

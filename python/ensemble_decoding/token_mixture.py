@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .member import Member
 
 Combine = Callable[[Tensor, list[float]], Tensor]
 
@@ -24,6 +27,12 @@ class Token(NamedTuple):
     data: bytes
     ended: bool
     id: int | None = None
+
+
+def token_of(member: Member, token_id: int) -> Token:
+    """What an id of a member stands for."""
+    ended = member.is_end_of_text(token_id)
+    return Token(b"" if ended else member.table.spell((token_id,)), ended, token_id)
 
 
 class Mixed(NamedTuple):
