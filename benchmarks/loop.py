@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, DynamicCache
 
 from benchmarks.stub_model import stub_member
 from benchmarks.timing import median_ratio, side_by_side, write_json
-from ensemble_decoding import Member, SpecEM
+from ensemble_decoding import SAFE, CoSD, Member, SpecEM
 from ensemble_decoding.attention_switch import NAME
 from ensemble_decoding.cache import cache_argument
 from ensemble_decoding.demo_models import model_path
@@ -40,6 +40,7 @@ def main() -> None:
     paths = {name: model_path(name) for name in ("smollm2", "gemma3")}
     results = {
         "stub": stub_overhead(paths, rounds=repetitions),
+        "stub, drafted": drafted_overhead(paths, rounds=repetitions),
         "step": [
             row
             for name, path in paths.items()
@@ -90,6 +91,46 @@ def stub_overhead(paths: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def drafted_overhead(paths: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
+    """The same of the methods in which one member drafts and the others read: with members that
+    agree, and with such that never do."""
+    tokenizers = [AutoTokenizer.from_pretrained(path) for path in paths.values()]
+    rows = []
+    for words in ((" the", " the"), (" the", " a")):
+        for context in CONTEXTS:
+            members = [
+                stub_member(tokenizer, word, name)
+                for tokenizer, word, name in zip(tokenizers, words, "ab", strict=True)
+            ]
+            methods: dict[str, Any] = {
+                "SAFE": SAFE(members[0], members[1:]),
+                "CoSD": CoSD(members[0], members[1:]),
+            }
+            for name, method in methods.items():
+                run = method.stream("the " * context, max_new_tokens=5 * (rounds + 3))
+                next(run)
+                before = _fed(run)
+                seconds = [next(run).round.seconds for _ in range(rounds)]
+                drafting = statistics.median(s["draft"] for s in seconds)
+                besides = statistics.median(sum(s.values()) - s["draft"] for s in seconds)
+                rows.append(
+                    {
+                        "method": name,
+                        "members": "agree" if words[0] == words[1] else "differ",
+                        "context": context,
+                        "ms per drafted token": 1e3 * drafting * rounds / (_fed(run) - before),
+                        "ms per round besides": 1e3 * besides,
+                    }
+                )
+    return rows
+
+
+def _fed(run: Any) -> int:
+    """Tokens that the drafter was fed while it drafted."""
+    usage = run.output.usage[0]
+    return int(usage.drafted_tokens + usage.committed_tokens)
 
 
 def _operator_seconds(run: SpecEMRun) -> float:

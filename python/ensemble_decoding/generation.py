@@ -238,7 +238,8 @@ def prepared(
     ends = end_of_text_lists(resolved.eos_token_id, [member.table for member in members])
     if ends is not None:
         members = [m.with_end_of_text(ids) for m, ids in zip(members, ends, strict=True)]
-    prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
+    with annotate("tokenize"):
+        prompts = [member.encode_prompt(prompt, messages=messages) for member in members]
     return members, prompts, resolved
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ensemble_kernels.profiling import annotate
+
 from .aligned_mixture import TopKMixture, UnionMixture
 from .identity_mixture import IdentityMixture
 from .member import Member
@@ -32,14 +34,16 @@ class Mixtures:
         """How the logits of `members` are mixed."""
         key = tuple(member.table.fingerprint for member in members)
         if key not in self._made:
-            alignment = self.alignment_of(members)
-            if alignment == "top_k":
-                made: TokenMixture = TopKMixture(members, self._mean, self._combine, self._k)
-            else:
-                kind = IdentityMixture if alignment == "identity" else UnionMixture
-                made = kind(members, self._mean, self._combine)
-            self._made[key] = made
+            with annotate("align"):
+                self._made[key] = self._make(members)
         return self._made[key]
+
+    def _make(self, members: Sequence[Member]) -> TokenMixture:
+        alignment = self.alignment_of(members)
+        if alignment == "top_k":
+            return TopKMixture(members, self._mean, self._combine, self._k)
+        kind = IdentityMixture if alignment == "identity" else UnionMixture
+        return kind(members, self._mean, self._combine)
 
     def alignment_of(self, members: Sequence[Member]) -> str:
         """The alignment that "auto" stands for; ValueError where the tables do not allow it."""

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ensemble_kernels.profiling import annotate
+
 from .context import DecodingContext
 from .sampling import first_maximum
 from .text import Encoding
@@ -68,7 +70,8 @@ class Reader:
         """The reader's ids of the response `data`, which the writer has as `writer_ids`; without
         an end of text."""
         if self._follower is not None:
-            return self._follower.encode(data)
+            with annotate("align"):
+                return self._follower.encode(data)
         member, ids = self.context.member, list(writer_ids)
         if ids and member.is_end_of_text(ids[-1]):
             ids.pop()
@@ -106,9 +109,10 @@ class Reader:
             places.pop()
         if not start and (length or ended) and places[:1] != [0]:
             places.insert(0, 0)
-        return {
-            place: self._opinion(encoding, place, ended and place == length) for place in places
-        }
+        with annotate("align"):
+            return {
+                place: self._opinion(encoding, place, ended and place == length) for place in places
+            }
 
     def last(self, encoding: Encoding) -> Tensor:
         """Reads the rest of a text; the logits `[n]` behind all of it."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ensemble_kernels.profiling import annotate
+
 from .plain_tokenizer import plain_tokenizer
 from .token_table import TokenTable
 
@@ -58,13 +60,14 @@ class TextEncoder:
 
     def encode(self, data: bytes) -> Encoding:
         """The ids that spell `data`, with what had to be left out."""
-        try:
-            ids = self._tokens(data)
-            if b"".join([self._token_bytes[number] for number in ids]) == data:
-                return Encoding(ids, self._table.ends(ids), [])
-        except (UnicodeDecodeError, TypeError, IndexError):
-            pass  # not UTF-8, or a token that is no text (<unk>) or that the model does not have
-        return self._encode_piecewise(data)
+        with annotate("tokenize"):
+            try:
+                ids = self._tokens(data)
+                if b"".join([self._token_bytes[number] for number in ids]) == data:
+                    return Encoding(ids, self._table.ends(ids), [])
+            except (UnicodeDecodeError, TypeError, IndexError):
+                pass  # no UTF-8, or a token that is no text (<unk>) or that the model does not have
+            return self._encode_piecewise(data)
 
     def _tokens(self, text: bytes) -> list[int]:
         return self._plain.encode(text.decode(), add_special_tokens=False).ids

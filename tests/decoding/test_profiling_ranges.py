@@ -1,12 +1,15 @@
 """The ranges that profilers see: each stage of each method, in order, within its round."""
 
+import threading
+import time
 from itertools import pairwise
 
 import pytest
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ensemble_decoding import SAFE, CoSD, SpecEM, TokenEnsemble
-from ensemble_kernels import profiling
+from ensemble_kernels import profiling, token_statistics
 from tests.decoding.members_for_tests import PROMPT, member, three_families
 
 MEMBERS = three_families()[:2]
@@ -89,3 +92,68 @@ def test_a_failing_round_closes_its_ranges(monkeypatch):
 
 def test_without_a_profiler_there_is_nothing():
     assert profiling.annotate("a") is profiling.annotate("b")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_clock_knows_what_each_stage_took(method):
+    ensemble, stages = METHODS[method]
+    start = time.perf_counter()
+    with profiling.timed_ranges() as clock:
+        output = ensemble.generate(PROMPT, max_new_tokens=6)
+    whole = time.perf_counter() - start
+    assert all(taken >= 0 for taken in clock.seconds.values())
+    assert sum(clock.seconds.values()) <= whole
+    assert {path[1] for path in clock.seconds if path[0] == "round" and path[1:]} == set(stages)
+    assert clock.calls["round",] == len(output.rounds)
+    # Nothing that is on the clock is left out of it: the passes are all there.
+    passes = sum(n for path, n in clock.calls.items() if path[-1] == "forward")
+    assert passes == sum(usage.forward_passes for usage in output.usage)
+    taken = sum(s for path, s in clock.seconds.items() if "forward" in path)
+    assert 0 < taken <= sum(usage.seconds for usage in output.usage)
+    # Behind the block nothing is timed.
+    calls = dict(clock.calls)
+    ensemble.generate(PROMPT, max_new_tokens=2)
+    assert clock.calls == calls
+
+
+def test_seconds_of_a_range_are_without_those_inside(monkeypatch):
+    # Each look at the time finds it twice as late as the one before.
+    looks = iter([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
+    monkeypatch.setattr(profiling.time, "perf_counter", lambda: next(looks))
+    with profiling.timed_ranges() as clock:
+        with profiling.annotate("outer"):
+            for _ in range(2):
+                with profiling.annotate("inner"):
+                    pass
+        with pytest.raises(ValueError, match="x"), profiling.annotate("outer"):
+            raise ValueError("x")
+    monkeypatch.undo()
+    assert clock.calls == {("outer",): 2, ("outer", "inner"): 2}
+    inner = (4 - 2) + (16 - 8)
+    assert clock.seconds == {("outer", "inner"): inner, ("outer",): (32 - 1 - inner) + (128 - 64)}
+
+
+def test_each_thread_has_ranges_of_its_own():
+    def work():
+        with profiling.annotate("work"):
+            pass
+
+    with profiling.timed_ranges() as clock, profiling.annotate("outer"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert set(clock.calls) == {("work",), ("outer",)}
+
+
+def test_one_clock_at_a_time():
+    with profiling.timed_ranges():
+        with pytest.raises(RuntimeError, match="one clock at a time"), profiling.timed_ranges():
+            pass
+        assert profiling.annotate("a") is not profiling.annotate("b")
+    assert profiling.annotate("a") is profiling.annotate("b")
+
+
+def test_operators_are_on_the_clock():
+    with profiling.timed_ranges() as clock, profiling.annotate("around"):
+        token_statistics(torch.randn(2, 9), torch.tensor([1, 2]), vocab_size=9)
+    assert clock.calls == {("around", "token_statistics"): 1, ("around",): 1}

@@ -4,6 +4,7 @@ Python dict over whole vocabularies. Uses nothing of the packages that it is a p
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,6 +28,9 @@ class NaiveModel:
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
+        # As transformers calls it until 5.23, and from then on.
+        names = inspect.signature(model.forward).parameters
+        self.keyword = "cache" if "cache" in names else "past_key_values"
         self.end = model.generation_config.eos_token_id
         self.tokens: dict[int, bytes | None] = dict(bytes_of_ids(tokenizer))
         ends = self.end if isinstance(self.end, list) else [self.end]
@@ -49,7 +53,7 @@ def naive_union(models: list[NaiveModel], prompt: str, max_new_tokens: int) -> I
     for _ in range(max_new_tokens):
         start = time.perf_counter()
         tokens = torch.tensor([fed])
-        output = first.model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        output = first.model(tokens, use_cache=True, logits_to_keep=1, **{first.keyword: cache})
         cache = output.past_key_values
         rows = [(first, output.logits[0, -1])]
         if _is_text(response):

@@ -1,0 +1,144 @@
+"""All cells, one after the other."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.end_to_end.cells import (
+    CELLS,
+    DEFAULT_CONTEXT,
+    NEW,
+    Cell,
+)
+from benchmarks.end_to_end.checks import Match, same_ids, same_rounds, same_tokens
+from benchmarks.end_to_end.methods import SEGMENTS, OurRun, method
+from benchmarks.end_to_end.models import LoadedModel, load
+from benchmarks.end_to_end.naive_union import NaiveModel
+from benchmarks.end_to_end.peers import GenerateRun, naive_specem_pieces, naive_union_pieces
+from benchmarks.end_to_end.text import english
+from benchmarks.end_to_end.timed import Alternative, Timed, as_row, in_turns
+
+# Whose choices each naive peer must make.
+PEERS = {"naive SpecEM": "SpecEM", "naive union": "TokenEnsemble"}
+Say = Callable[[str], None]
+
+
+def measure(size: str, third: str | None, say: Say, done: Callable[[list[Any]], None]) -> Any:
+    """The rows of all cells of a size; `done` gets those that there are, after each cell."""
+    rows: list[dict[str, Any]] = []
+    cells = CELLS[size]
+    for dtype in dict.fromkeys(cell.dtype for cell in cells):
+        models = load(getattr(torch, dtype), third)
+        for cell in (cell for cell in cells if cell.dtype == dtype):
+            say(f"{dtype}, {cell.context} + {cell.new} tokens, {cell.members} members")
+            known = {_key(row) for row in rows}
+            rows += [row for row in time_cell(cell, models) if _key(row) not in known]
+            done(rows)
+        del models
+        gc.collect()
+    return rows
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """By which a row is found again: a peer in two cells counts in the first."""
+    names = ("dtype", "method", "members", "context", "segment", "new")
+    return tuple(row[name] for name in names)
+
+
+def defaults() -> dict[str, Any]:
+    return {"context": DEFAULT_CONTEXT, "members": 2, "segment": SEGMENTS, "new": NEW}
+
+
+def time_cell(cell: Cell, models: Sequence[LoadedModel]) -> list[dict[str, Any]]:
+    """A row for each alternative. A naive peer that chose otherwise than ours has no figures: in
+    float32, where nothing but a near tie excuses it; in bfloat16 a rounding may part the texts
+    anywhere, and what follows is as much work."""
+    alternatives = alternatives_of(cell, models)
+    results = in_turns(alternatives, cell.repetitions)
+    found = matches(cell, alternatives, results, models)
+    shared = {"dtype": cell.dtype, "context": cell.context, "new": cell.new}
+    rows = []
+    for one, result in zip(alternatives, results, strict=True):
+        match = found.get(one.method)
+        if match and not match.excused and one.method in PEERS and cell.dtype == "float32":
+            result = Timed(failure=f"chooses otherwise: {match.text}")
+        rows.append(shared | as_row(one, result) | {"match": match.text if match else None})
+    return rows
+
+
+def alternatives_of(cell: Cell, models: Sequence[LoadedModel]) -> list[Alternative]:
+    """Ours first, then the peers."""
+    used, new = models[: cell.members], cell.new
+    prompt, names = english(models[0].tokenizer, cell.context), [model.name for model in used]
+    made = []
+    for name in cell.methods:
+        own = SEGMENTS[name]
+        lengths = cell.segments if own and cell.segments else (own,)
+        for length in lengths:
+            if cell.segments and length == own:
+                continue  # timed with the cell of all methods
+            ours = method(name, [model.member for model in used], length)
+            made.append(
+                Alternative(name, True, names, length, lambda m=ours: OurRun(m, prompt, new))
+            )
+    made += _generating(used, prompt, new, models[2]) if cell.generate else []
+    if "naive SpecEM" in cell.naive:
+        pieces = lambda note: _tell(naive_specem_pieces(used, prompt, new), note)  # noqa: E731
+        made.append(Alternative("naive SpecEM", False, names, SEGMENTS["SpecEM"], pieces, True))
+    if "naive union" in cell.naive:
+        peers = [NaiveModel(model.model, model.tokenizer) for model in used]
+        tokens = lambda note: _tell(naive_union_pieces(peers, prompt, new), note)  # noqa: E731
+        made.append(Alternative("naive union", False, names, None, tokens, True))
+    return made
+
+
+def _generating(
+    used: Sequence[LoadedModel], prompt: str, new: int, third: LoadedModel
+) -> list[Alternative]:
+    """Each model alone, and the first with an assistant of other and of equal tokens."""
+    first = used[0]
+    pairs: list[tuple[str, list[LoadedModel]]] = [(f"generate: {m.name}", [m]) for m in used]
+    if used[1:]:
+        pairs += [(f"assisted: {other.name}", [first, other]) for other in (*used[1:], third)]
+    return [
+        Alternative(
+            *(name, False, [model.name for model in pair], None),
+            lambda note, pair=pair: GenerateRun(prompt, new, *pair).run(note),
+        )
+        for name, pair in pairs
+    ]
+
+
+def _tell(pieces: Any, note: Any) -> None:
+    for piece in pieces:
+        note(piece)
+
+
+def matches(
+    cell: Cell,
+    alternatives: Sequence[Alternative],
+    results: Sequence[Timed],
+    models: Sequence[LoadedModel],
+) -> dict[str, Match]:
+    """What was chosen alike, by the name of the method that says so."""
+    by_name = {a.method: r for a, r in zip(alternatives, results, strict=True) if r.pieces}
+    chosen = {name: [piece.chosen for piece in r.pieces] for name, r in by_name.items()}
+    found = {}
+    for naive, ours in PEERS.items():
+        if naive in chosen and ours in chosen:
+            if naive == "naive SpecEM":
+                found[naive] = same_rounds(models, chosen[naive], chosen[ours])
+            else:
+                found[naive] = same_tokens(chosen[naive], chosen[ours])
+    alone, prompt = f"generate: {models[0].name}", english(models[0].tokenizer, cell.context)
+    for name, result in by_name.items():
+        if alone in chosen and name.startswith("assisted"):
+            found[name] = same_ids(chosen[alone][-1], chosen[name][-1], models[0], prompt)
+        if cell.members == 1 and result.output is not None and alone in chosen:
+            ids = result.output.token_ids[0]
+            found[name] = same_ids(chosen[alone][-1], ids, models[0], prompt)
+    return found

@@ -1,0 +1,72 @@
+"""What a user would run instead: each model alone, assisted decoding, and research code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from benchmarks.end_to_end.methods import Piece
+from benchmarks.end_to_end.models import LoadedModel
+from benchmarks.end_to_end.naive_specem import naive_specem
+from benchmarks.end_to_end.naive_union import NaiveModel, naive_union
+
+
+class GenerateRun:
+    """The pieces of a `generate`: what stands behind its first step, and the whole."""
+
+    def __init__(
+        self, prompt: str, new: int, model: LoadedModel, assistant: LoadedModel | None = None
+    ) -> None:
+        self._model, self._new = model, new
+        self._fed = model.tokenizer(prompt, return_tensors="pt")
+        self._assistant = assistant
+
+    def run(self, note: Callable[[Piece], None]) -> None:
+        prompt = self._fed["input_ids"].shape[1]
+        first = _AtFirst(lambda count: note(Piece(count - prompt, None)))
+        options: dict[str, Any] = {"max_new_tokens": self._new, "do_sample": False}
+        if self._assistant is not None:
+            options["assistant_model"] = self._assistant.model
+            if not _same_tokenizer(self._model, self._assistant):
+                options["tokenizer"] = self._model.tokenizer
+                options["assistant_tokenizer"] = self._assistant.tokenizer
+        written = self._model.model.generate(
+            **self._fed, **options, stopping_criteria=StoppingCriteriaList([first])
+        )
+        note(Piece(written.shape[1] - prompt, written[0, prompt:].tolist()))
+
+
+class _AtFirst(StoppingCriteria):
+    """Tells, once, how many ids there are; never stops."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell: Callable[[int], None] | None = tell
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        if self._tell is not None:
+            self._tell(input_ids.shape[1])
+            self._tell = None
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+def _same_tokenizer(one: LoadedModel, other: LoadedModel) -> bool:
+    """As transformers tells, which refuses tokenizers where it holds them to be equal."""
+    first, second = (m.model.config.get_text_config().vocab_size for m in (one, other))
+    return bool(first == second)
+
+
+def naive_specem_pieces(models: Sequence[LoadedModel], prompt: str, new: int) -> Iterator[Piece]:
+    tokens = 0
+    for round_ in naive_specem(
+        [(m.model, m.tokenizer) for m in models], prompt, max_new_tokens=new
+    ):
+        tokens += round_.tokens
+        yield Piece(tokens, round_)
+
+
+def naive_union_pieces(models: Sequence[NaiveModel], prompt: str, new: int) -> Iterator[Piece]:
+    for number, token in enumerate(naive_union(list(models), prompt, new), 1):
+        yield Piece(number, token)

@@ -1,0 +1,292 @@
+"""The end-to-end benchmarks: their peers, their arithmetic, and that a cell of each kind runs."""
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks.end_to_end import goals, naive_specem, naive_union, timed
+from benchmarks.end_to_end.cells import BOTH, CELLS, Cell
+from benchmarks.end_to_end.checks import same_ids, same_rounds, same_tokens
+from benchmarks.end_to_end.measure import PEERS, alternatives_of, time_cell
+from benchmarks.end_to_end.methods import SEGMENTS, SHARES, Piece, outside, part_of, shares
+from benchmarks.end_to_end.models import LoadedModel
+from benchmarks.end_to_end.naive_specem import NaiveCandidate, NaiveRound
+from benchmarks.end_to_end.naive_union import NaiveToken
+from benchmarks.end_to_end.text import english
+from benchmarks.end_to_end.timed import Alternative, Timed, as_row, in_turns
+from tests.decoding.members_for_tests import member
+from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
+from tests.decoding.well_read_models import well_read
+
+
+@pytest.fixture(scope="module")
+def models():
+    """As `load` gives them: two families, and the first once more."""
+    members = [
+        member("llama", byte_level_tokenizer(), seed=5, dtype=torch.float32),
+        member("gemma3", sentencepiece_tokenizer(), seed=15, dtype=torch.float32),
+        member("llama", byte_level_tokenizer(), seed=6, dtype=torch.float32),
+    ]
+    for one in members:
+        one.model.generation_config.eos_token_id = one.end_of_text_ids[0]
+        one.model.generation_config.pad_token_id = one.end_of_text_ids[0]
+        well_read(one, 0.9)  # else they write what is no text, which naive peers do not take
+    return [LoadedModel(m.name, m.model, m.tokenizer, m) for m in members]
+
+
+@pytest.mark.parametrize("peer", [naive_specem, naive_union])
+def test_naive_peers_use_nothing_of_ours(peer):
+    tree = ast.parse(Path(peer.__file__).read_text())
+    names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    assert names
+    assert not [name for name in names if name.startswith("ensemble")]
+
+
+def test_a_prompt_has_as_many_tokens_as_asked_for(models):
+    tokenizer = models[0].tokenizer
+    least = len(tokenizer(english(tokenizer, 0))["input_ids"])
+    for asked in (least, least + 1, 1000):
+        assert len(tokenizer(english(tokenizer, asked))["input_ids"]) == asked
+    assert english(tokenizer, 1000) == english(tokenizer, 1000)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("prefill", "forward"), "prompt"),
+        (("round", "draft", "forward"), "draft"),
+        (("round", "draft", "forward", "segment_attention"), "draft"),
+        (("round", "verify", "token_statistics"), "verify"),
+        (("round", "decide", "forward"), "verify"),
+        (("round", "commit", "compact_kv_"), "commit"),
+        (("round", "verify", "align"), "align"),
+        (("round", "encode"), "align"),
+        (("round", "encode", "tokenize"), "tokenizers"),
+        (("round", "verify", "align", "tokenize"), "tokenizers"),
+        (("tokenize",), "tokenizers"),
+        (("round", "mix", "mix_distributions"), "mix"),
+        (("round", "mix", "token_statistics"), "mix"),
+        (("round", "mix"), "Python"),
+        (("round",), "Python"),
+    ],
+)
+def test_where_seconds_count(path, expected):
+    assert part_of(path) == expected
+
+
+def test_shares_are_of_the_whole():
+    seconds = {
+        ("round", "draft", "forward"): 4.0,
+        ("round", "draft", "forward", "segment_attention"): 1.0,
+        ("round", "encode", "tokenize"): 2.0,
+        ("round",): 0.5,
+    }
+    parts = shares(seconds, 10.0)
+    assert list(parts) == list(SHARES)
+    assert sum(parts.values()) == pytest.approx(1.0)
+    assert (parts["draft"], parts["tokenizers"]) == (0.5, 0.2)
+    assert parts["Python"] == pytest.approx(0.3)  # the round's own, and what is in no range
+    assert outside(seconds, 10.0) == 0.5
+
+
+def naive_round(*texts, winner=0, scores=(0.6, 0.4), ids=((1,), (1,))):
+    candidates = [NaiveCandidate(text, False) for text in texts]
+    return NaiveRound(candidates, [[1], [1]], [list(i) for i in ids], list(scores), winner, 1)
+
+
+def our_round(*texts, winner=0):
+    candidates = [SimpleNamespace(data=text, ended=False) for text in texts]
+    return SimpleNamespace(candidates=candidates, winner=winner, data=texts[winner])
+
+
+def test_other_rounds_are_told_from_near_ties(models):
+    same = [naive_round(b"a", b"b")], [our_round(b"a", b"b")]
+    assert same_rounds(models[:2], *same) == ("all 1 rounds", True)
+    far = same_rounds(models[:2], same[0], [our_round(b"a", b"b", winner=1)])
+    assert not far.excused
+    assert "0 of 1 rounds" in far.text
+    near = [naive_round(b"a", b"b", scores=(0.5, 0.499999))]
+    assert same_rounds(models[:2], near, [our_round(b"a", b"b", winner=1)]).excused
+    # Other drafts, of models that were in no doubt.
+    assert not same_rounds(models[:2], same[0], [our_round(b"a", b"c")]).excused
+    assert not same_rounds(models[:2], same[0] * 2, same[1]).excused  # fewer
+
+
+def test_other_tokens_are_told_from_near_ties(models):
+    ours = [our_round(b"a"), our_round(b"b")]
+    assert same_tokens([NaiveToken(b"a", 0.5, 0.1), NaiveToken(b"b", 0.5, 0.1)], ours).excused
+    for gap, excused in ((0.5, False), (1e-6, True)):
+        found = same_tokens([NaiveToken(b"a", 0.5, 0.1), NaiveToken(b"c", gap, 0.1)], ours)
+        assert found.excused is excused
+        assert found.text.startswith("1 of 2 tokens")
+    assert not same_tokens([NaiveToken(b"a", 0.5, 0.1)], ours).excused
+    assert same_ids([5, 6], [5, 6], models[0], "x").excused
+    assert not same_ids([5, 6], [5, 7], models[0], "x").excused
+
+
+def test_alternatives_take_turns_and_failures_stay_alone():
+    order = []
+
+    def run(name, fails=False):
+        def call(note):
+            order.append(name)
+            if fails:
+                raise RuntimeError("no room\nand more")
+            note(Piece(1, "first"))
+            note(Piece(3, "second"))
+
+        return call
+
+    made = [
+        Alternative("a", False, ["m"], None, run("a")),
+        Alternative("b", False, ["m"], None, run("b", fails=True)),
+        Alternative("c", False, ["m"], None, run("c"), slow=True),
+    ]
+    a, b, c = in_turns(made, 2)
+    assert order == ["a", "b", "c", "a", "a"]
+    assert [len(t.seconds) for t in (a, b, c)] == [2, 0, 1]
+    assert [piece.tokens for piece in a.pieces] == [1, 3]
+    assert all(first <= whole for first, whole in zip(a.first_seconds, a.seconds, strict=True))
+    assert b.failure == "RuntimeError: no room"
+    row = as_row(made[0], a)
+    assert (row["tokens"], row["first_tokens"], row["shares"], row["passes"]) == (3, 1, None, None)
+    assert "seconds" not in as_row(made[1], b)
+
+
+@pytest.fixture(scope="module")
+def rows(models):
+    """A small cell with everything in it."""
+    cell = Cell("float32", 100, 6, 2, naive=BOTH)
+    return {row["method"]: row for row in time_cell(cell, models)}
+
+
+def test_a_cell_times_all_methods_and_peers(rows, models):
+    names = [model.name for model in models]
+    assert set(rows) == {
+        *Cell._field_defaults["methods"],
+        *(f"generate: {name}" for name in names[:2]),
+        *(f"assisted: {name}" for name in names[1:]),
+        *PEERS,
+    }
+    for name, row in rows.items():
+        assert row["failure"] is None, (name, row["failure"])
+        assert row["tokens"] == 6
+        assert 1 <= row["first_tokens"] <= 6
+        assert len(row["seconds"]) == (1 if name in PEERS else 2)
+        assert row["ours"] == (name in SEGMENTS)
+        if row["ours"]:
+            assert sum(row["shares"].values()) == pytest.approx(1.0)
+            assert min(row["shares"].values()) >= 0
+            assert 0 < row["outside"] < 1
+            assert len(row["passes"]) == 2
+    assert rows["TokenEnsemble"]["shares"]["mix"] > 0
+    assert rows["TokenEnsemble"]["passes"] == [1.0, 1.0]
+    assert rows["SpecEM"]["shares"]["draft"] > 0
+    assert rows["SAFE"]["shares"]["tokenizers"] > 0
+
+
+def test_peers_chose_the_same(rows, models):
+    assert rows["naive SpecEM"]["match"] == "all 1 rounds"
+    assert rows["naive union"]["match"] == "all 6 tokens"
+    for model in models[1:]:
+        assert rows[f"assisted: {model.name}"]["match"] == "all 6 tokens"
+
+
+def test_one_member_writes_what_generate_does(models):
+    ours, alone = time_cell(Cell("float32", 100, 6, 1, ("SpecEM",), 1), models)
+    assert ours["match"] == "all 6 tokens"
+    assert (alone["method"], alone["match"]) == (f"generate: {models[0].name}", None)
+
+
+def test_a_naive_peer_that_chooses_otherwise_is_not_timed(models, monkeypatch):
+    def wrong(*arguments):
+        yield NaiveToken(b"\x01", 0.9, 0.1)
+
+    monkeypatch.setattr("benchmarks.end_to_end.peers.naive_union", wrong)
+    cell = Cell("float32", 100, 2, 1, ("TokenEnsemble",), generate=False, naive=("naive union",))
+    ours, naive = time_cell(cell, models)
+    assert ours["seconds"]
+    assert "seconds" not in naive
+    assert naive["failure"].startswith("chooses otherwise: 0 of 1 tokens")
+    # In bfloat16 any rounding may part the texts: told, and timed.
+    _, naive = time_cell(cell._replace(dtype="bfloat16"), models)
+    assert naive["seconds"]
+    assert naive["match"].startswith("0 of 1 tokens")
+
+
+def test_segments_are_those_of_the_cell(models):
+    cell = Cell("float32", 64, 4, 1, ("SpecEM", "SAFE"), segments=(5, 10, 20), generate=False)
+    made = [(one.method, one.segment) for one in alternatives_of(cell, models)]
+    # Its own length each method has in the cell of all methods.
+    assert made == [("SpecEM", 5), ("SpecEM", 20), ("SAFE", 10), ("SAFE", 20)]
+
+
+@pytest.mark.parametrize("size", CELLS)
+def test_none_of_ours_is_timed_twice(size, models):
+    keys = [
+        (cell.dtype, one.method, len(one.models), cell.context, one.segment, cell.new)
+        for cell in CELLS[size]
+        for one in alternatives_of(cell, models)
+        if one.ours
+    ]
+    assert len(keys) == len(set(keys))
+
+
+def row(method, seconds, *, context=512, ours=True, outside=0.02, passes=(1.0, 1.0)):
+    return {
+        "method": method,
+        "ours": ours,
+        "dtype": "float32",
+        "context": context,
+        "new": 48,
+        "members": 2,
+        "tokens": 41,
+        "first_tokens": 1,
+        "seconds": [seconds, seconds + 1, seconds - 1],
+        "first_seconds": [1.0, 2.0, 0.0],
+        "outside": outside if ours else None,
+        "passes": list(passes) if ours else None,
+        "failure": None,
+    }
+
+
+def test_goals_of_known_rows():
+    rows = [
+        row("SpecEM", 10.0),
+        row("SpecEM", 20.0, context=4096, outside=0.06),
+        row("naive SpecEM", 35.0, ours=False),
+        row("naive SpecEM", 140.0, context=4096, ours=False),
+        row("generate: a", 5.0, ours=False),
+        row("generate: a", 9.0, context=4096, ours=False),
+        {"method": "SAFE", "ours": True, "failure": "what it is"},
+    ]
+    found = {goal["goal"]: goal for goal in goals.goals(rows)}
+    worst = found["SpecEM: time outside of forward passes, at its largest in any row"]
+    assert (worst["measured"], worst["met"]) == (pytest.approx(6.0), False)
+    short = found["SpecEM against naive SpecEM, float32, 512 + 48 tokens"]
+    assert (short["measured"], short["met"]) == (pytest.approx(3.5), True)
+    long = found["SpecEM against naive SpecEM, float32, 4096 + 48 tokens"]
+    assert (long["measured"], long["met"]) == (pytest.approx(7.0), False)
+    growth = found["SpecEM: growth of a forward pass, float32, 512 to 4096 tokens"]
+    # 9 seconds behind the first piece become 19, those of `generate` 4 become 8.
+    assert (growth["measured"], growth["met"]) == (pytest.approx(19 / 9), True)
+    assert growth["asked"].startswith("at most 2.20")
+    assert len(found) == 4
+
+
+def test_time_counts_by_the_pass():
+    assert goals.per_pass(row("x", 11.0)) == pytest.approx(10 / 40 / 2)
+    assert goals.per_pass(row("x", 11.0, ours=False)) == pytest.approx(10 / 40)
+    assert goals.per_token(row("x", 8.2)) == pytest.approx(0.2)
+
+
+def test_memory_that_cannot_be_told_is_not_zero(monkeypatch):
+    monkeypatch.setattr(timed, "resident_kib", lambda: None)
+    one = Alternative("a", False, ["m"], None, lambda note: note(Piece(1, None)))
+    (result,) = in_turns([one], 1)
+    assert as_row(one, result)["peak_mb"] is None
+    assert Timed().peaks == []
