@@ -23,9 +23,11 @@ from ensemble_decoding.attention_switch import NAME
 from ensemble_decoding.cache import cache_argument
 from ensemble_decoding.demo_models import model_path
 from ensemble_decoding.specem import SpecEMRun
+from ensemble_kernels.profiling import annotate, timed_ranges
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
 
 CONTEXTS = (512, 8192)
+RANGES = 10_000
 SEGMENT = 10
 # What the project has set itself.
 GOALS = {"per token": 0.5, "per round": 5.0, "outside": 0.10, "step": 1.05}
@@ -39,6 +41,7 @@ def main() -> None:
     repetitions = 5 if options.quick else 20
     paths = {name: model_path(name) for name in ("smollm2", "gemma3")}
     results = {
+        "ranges": range_cost(),
         "stub": stub_overhead(paths, rounds=repetitions),
         "stub, drafted": drafted_overhead(paths, rounds=repetitions),
         "step": [
@@ -56,6 +59,30 @@ def main() -> None:
             table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
         console.print(table)
     write_json(options.json, {"goals": GOALS, **results})
+
+
+def range_cost() -> list[dict[str, Any]]:
+    """Microseconds that a range takes where nobody looks, and on a clock."""
+
+    def ranges() -> None:
+        for _ in range(RANGES):
+            with annotate("name"):
+                pass
+
+    def bare() -> None:
+        for _ in range(RANGES):
+            pass
+
+    def nothing() -> None:
+        pass
+
+    seconds = side_by_side({"off": (nothing, ranges), "loop": (nothing, bare)}, repetitions=20)
+    empty = statistics.median(seconds["loop"])
+    rows = [{"range": "off", "µs": 1e6 * (statistics.median(seconds["off"]) - empty) / RANGES}]
+    with timed_ranges():
+        seconds = side_by_side({"on": (nothing, ranges)}, repetitions=20)
+    taken = 1e6 * (statistics.median(seconds["on"]) - empty) / RANGES
+    return [*rows, {"range": "on a clock", "µs": taken}]
 
 
 def stub_overhead(paths: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
