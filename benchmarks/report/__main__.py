@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace, console: Console) -> list[str]:
     """Writes the report as it grows; what went wrong."""
     start, failures = time.perf_counter(), list[str]()
     size = "quick" if options.quick else "full"
-    report: dict[str, Any] = {"machine": facts(), "size": size, "seconds": 0.0}
+    command = shlex.join(["python", "-m", "benchmarks.report", *sys.argv[1:]])
+    report: dict[str, Any] = {"machine": facts(), "size": size, "seconds": 0.0, "command": command}
     options.output.mkdir(parents=True, exist_ok=True)
 
     def write() -> None:
@@ -100,10 +102,11 @@ def operators(size: str, folder: Path) -> tuple[dict[str, Any], str | None]:
 def _write(report: dict[str, Any], options: argparse.Namespace) -> None:
     folder = options.output
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    changes = None
+    earlier, changes = None, None
     if options.against.exists():
-        changes = compare(report, json.loads(options.against.read_text()))
-    text = render(report, changes, draw(report, folder))
+        earlier = json.loads(options.against.read_text())
+        changes = compare(report, earlier)
+    text = render(report, changes, draw(report, folder), earlier)
     (folder / "report.md").write_text(text)
 
 
