@@ -16,9 +16,9 @@ Run = dict[str, Any]
 # Beginnings of `match` where a peer does something else, like a copy of as many bytes: it is shown,
 # and ours is not held against it.
 OTHER_WORK = ("not ", "none", "timed only")
-# Which code without any of our means is the measure of a method.
+# Which code without any of our means is the measure of a method; CoSD has none.
 NAIVE = {"SpecEM": "naive SpecEM"}
-NAIVE_OF_OTHERS = "naive union"
+NAIVE |= dict.fromkeys(("SAFE", "SAFE, always", "TokenEnsemble"), "naive union")
 
 
 class Spread(NamedTuple):
@@ -131,7 +131,7 @@ def sweep(
 
 def naive_time_over(run: Run, runs: Sequence[Run]) -> float | None:
     """How many times as long naive code takes as one of our runs; None where it was not run."""
-    name = NAIVE.get(run["method"], NAIVE_OF_OTHERS)
+    name = NAIVE.get(run["method"])
     same = ("dtype", "context", "members", "new")
     ours = milliseconds_per_token(run) if run["ours"] else None
     for naive in runs:
