@@ -20,11 +20,19 @@ from benchmarks.operators.frame import (
     copies_needed,
     figures,
     in_turns,
+    matches_of,
 )
 
 ROOT = Path(__file__).parents[1]
 CEILINGS = Ceilings(threads=1, products={"float32": 100.0, "bfloat16": 400.0}, read=20.0, copy=10.0)
-OPERATORS = ["compact_kv_", "mix_distributions", "segment_attention", "token_statistics"]
+OPERATORS = [
+    "compact_kv_",
+    "mix_distributions",
+    "segment_attention",
+    "sharpen_prefixes",
+    "token_statistics",
+    "top_k_union",
+]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +62,7 @@ def test_figures_of_known_times():
     found = figures(peer, ours, floor_us=2.0)
     assert found["median_us"] == pytest.approx(8.0)
     assert found["iqr_us"] == pytest.approx(2.0)
+    assert found["quartiles_us"] == [pytest.approx(6.0), pytest.approx(8.0)]
     assert found["floor_share"] == pytest.approx(0.25)
     assert found["ratio"] == pytest.approx(2.0)  # of 3, 2 and 1
     # A slow spell that covers both does not count.
@@ -71,6 +80,44 @@ def test_results_that_differ_are_an_error():
         check_equal("peer", [values.long() + 1], [values.long()], 0.5)
     with pytest.raises(AssertionError, match="peer"):
         check_equal("peer", [values.nextafter(values + 1)], [values], 0.0)
+
+
+def test_the_largest_difference_is_returned():
+    ids, values = torch.tensor([3, 5]), torch.tensor([1.0, -2.0])
+    assert check_equal("same", [ids, values], [ids, values], 1e-4) == 0.0
+    assert check_equal("moved", [values], [values], 0.0) == 0.0
+    assert check_equal("zero", [0 * values], [0 * values], 1e-4) == 0.0
+    # Of each result over its own largest value: here 2e-4 of 2, and 1e-3 of 100.
+    actual = [ids, values + torch.tensor([2e-4, 1e-4]), 50 * values - 1e-3]
+    found = check_equal("close", actual, [ids, values, 50 * values], 1e-2)
+    assert found == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_a_row_says_what_was_checked():
+    def outcome(_, returned):
+        return [returned]
+
+    def rows(tolerance):
+        alternatives = [
+            Alternative("ours", lambda b: b * 1.0, outcome),
+            Alternative("same", lambda b: b + 0.0, outcome),
+            Alternative("close", lambda b: b + tolerance / 2, outcome),
+            Alternative("other", lambda b: None, None),
+        ]
+        return matches_of(alternatives, torch.tensor([0.5, 1.0]), tolerance, in_place=False)
+
+    assert rows(0.0) == {
+        "ours": "-",
+        "same": "bit for bit",
+        "close": "bit for bit",
+        "other": "not compared",
+    }
+    assert rows(1e-2) == {
+        "ours": "-",
+        "same": "0.0e+00 of 1e-02",
+        "close": "5.0e-03 of 1e-02",
+        "other": "not compared",
+    }
 
 
 def test_alternatives_take_turns_and_buffers_rotate(benchmark):
@@ -132,4 +179,9 @@ def test_each_benchmark_runs(tmp_path):
                 assert not row["refused"].startswith(("TypeError", "AttributeError", "NameError"))
             else:
                 assert row["median_us"] > 0
+                low, high = row["quartiles_us"]
+                assert low <= row["median_us"] <= high
+                assert row["iqr_us"] == pytest.approx(high - low)
+                assert row["match"] in ran.stdout
+                assert (row["match"] == "-") == row["ours"]
                 assert row["ratio"] > 0

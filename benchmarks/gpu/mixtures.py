@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from benchmarks.gpu.case import Case, Peers, seeded
 from benchmarks.operators import mixture_peers as cpu
 from benchmarks.operators.ceilings import Work, dtype_name
 from benchmarks.operators.frame import Alternative
+from benchmarks.operators.top_k_peers import aligned_with_subtokens, best_of_each
 from ensemble_kernels import (
     Mixture,
     TopKUnion,
@@ -158,21 +158,6 @@ class TopK(Mix):
 
     def peers(self, buffers: list[Buffer]) -> Peers:
         def best(buffer: Buffer) -> list[Tensor]:
-            return [logits.topk(self.k).values for logits in buffer.peers.logits]
+            return best_of_each(buffer.peers.logits, self.k)
 
-        # It leaves out the map, the other models' candidates and the probabilities.
         return [Alternative("topk of each model, no more", best, None)]
-
-
-@lru_cache(maxsize=4)
-def aligned_with_subtokens(sizes: tuple[int, ...]) -> VocabularyAlignment:
-    """What a model lacks begins, for it, with some token: any, but always the same."""
-    aligned = cpu.alignment(sizes)
-    return aligned.with_first_subtokens(
-        [
-            {token: int.from_bytes(token, "big") % (size - 1) for token in missing}
-            for size, missing in (
-                (size, aligned.missing_tokens(model)) for model, size in enumerate(sizes)
-            )
-        ]
-    )

@@ -39,7 +39,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 CASES = {
     "full": [Case(*case) for case in product(COLUMNS, ROWS, DTYPES)],
-    "quick": [Case(49_152, 8, dtype) for dtype in DTYPES] + [Case(262_144, 8, torch.float32)],
+    "quick": [Case(49_152, 8, torch.float32), Case(262_144, 8, torch.bfloat16)],
     "tiny": [Case(1000, 3, torch.float32)],
 }
 

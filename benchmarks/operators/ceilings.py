@@ -45,7 +45,7 @@ def measure(threads: int, size: str) -> Ceilings:
     """Best of many, so that what else runs on the machine matters least."""
     side, elements, budget = {
         "full": (2048, _beyond_cache() // 4, 1.0),
-        "quick": (1024, _beyond_cache() // 4, 0.5),
+        "quick": (1024, _beyond_cache() // 4, 0.2),
         "tiny": (128, 1 << 18, 0.01),
     }[size]
     before = torch.get_num_threads()

@@ -95,8 +95,10 @@ def compiled_peer(
 
 def check_equal(
     name: str, actual: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float
-) -> None:
-    """Raises AssertionError where results differ: bit for bit for integers and tolerance 0."""
+) -> float:
+    """The largest difference over the largest value of its result. Raises AssertionError where
+    results differ: bit for bit for integers and tolerance 0."""
+    furthest = 0.0
     for i, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
         if got.shape != wanted.shape:
             raise AssertionError(f"{name}: result {i} is {list(got.shape)}, not {wanted.shape}")
@@ -111,6 +113,9 @@ def check_equal(
                 f"{name}: result {i} is off by {difference:.2g} of {largest:.2g}, "
                 f"allowed is {tolerance:.2g}"
             )
+        if difference:
+            furthest = max(furthest, difference / largest)
+    return furthest
 
 
 def compare(
@@ -128,10 +133,8 @@ def compare(
     """One row of figures for each alternative, of which the first is ours. Empty where
     pytest-benchmark is disabled: then results are compared, and that is all."""
     runnable = [a for a in alternatives if isinstance(a, Alternative)]
-    _check_all(runnable, buffers[0], tolerance, in_place)
-    peaks = {}
-    if memory:
-        peaks = {a.name: peak_mib(lambda a=a: a.call(buffers[0])) for a in runnable}
+    matches = matches_of(runnable, buffers[0], tolerance, in_place)
+    peaks = {a.name: peak_mib(lambda a=a: a.call(buffers[0])) for a in runnable if memory}
     seconds = in_turns(benchmark, runnable, buffers, SECONDS[setting.size])
     if seconds is None:
         return []
@@ -144,14 +147,14 @@ def compare(
     }
     rows = []
     for alternative in alternatives:
-        row = {"alternative": alternative.name, "ours": alternative is runnable[0], **shared}
+        name = alternative.name
+        row = {"alternative": name, "ours": alternative is runnable[0], **shared}
         if isinstance(alternative, Refused):
             rows.append({**row, "refused": alternative.reason})
             continue
-        row |= figures(seconds[alternative.name], seconds[runnable[0].name], floor)
-        if memory:
-            row["peak_mib"] = peaks[alternative.name]
-        rows.append(row)
+        row |= figures(seconds[name], seconds[runnable[0].name], floor)
+        peak = {"peak_mib": peaks[name]} if memory else {}
+        rows.append({**row, "match": matches[name], **peak})
     return rows
 
 
@@ -163,24 +166,34 @@ def figures(seconds: list[float], ours: list[float], floor_us: float) -> dict[st
         "rounds": len(seconds),
         "median_us": median,
         "iqr_us": high - low,
+        "quartiles_us": [low, high],
         "floor_share": floor_us / median,
         "ratio": ratio,
         "ratio_quartiles": [ratio_low, ratio_high],
     }
 
 
-def _check_all(
+def matches_of(
     alternatives: list[Alternative], buffer: Any, tolerance: float, in_place: bool
-) -> None:
+) -> dict[str, str]:
+    """What was found of each alternative, in words."""
     expected: Sequence[Tensor] | None = None
+    matches = {}
     for alternative in alternatives:
         if alternative.outcome is None:
+            matches[alternative.name] = "not compared"
             continue
         own = copy.deepcopy(buffer) if in_place else buffer
         outcome = alternative.outcome(own, alternative.call(own))
         if expected is None:
-            expected = outcome
-        check_equal(alternative.name, outcome, expected, tolerance)
+            # Held against itself, since not even a NaN of ours is right.
+            check_equal(alternative.name, outcome, outcome, tolerance)
+            expected, matches[alternative.name] = outcome, "-"
+            continue
+        furthest = check_equal(alternative.name, outcome, expected, tolerance)
+        exact = not tolerance or not any(result.is_floating_point() for result in expected)
+        matches[alternative.name] = "bit for bit" if exact else f"{furthest:.1e} of {tolerance:.0e}"
+    return matches
 
 
 def in_turns(

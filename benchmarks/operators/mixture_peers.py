@@ -30,16 +30,20 @@ class Buffer:
 
 @lru_cache(maxsize=4)
 def alignment(sizes: tuple[int, ...]) -> VocabularyAlignment:
-    """Of vocabularies whose first half is in the largest one, in an order of ids that has nothing
-    to do with that of the bytes, and that all end their texts by an id of their own."""
+    """In an order of ids that has nothing to do with that of the bytes."""
     numbers = list(range(2 * sum(sizes)))
     random.Random(0).shuffle(numbers)
-    common, own = numbers[: max(sizes)], iter(numbers[max(sizes) :])
+    return aligned(sizes, [number.to_bytes(4, "big") for number in numbers])
+
+
+def aligned(sizes: tuple[int, ...], texts: list[bytes]) -> VocabularyAlignment:
+    """Of vocabularies whose first half is in the largest one, and that all end their texts by an
+    id of their own. `texts` are twice as many as there are ids, those of the largest first."""
+    common, own = texts[: max(sizes)], iter(texts[max(sizes) :])
     tables = []
     for size in sizes:
         shared = size if size == max(sizes) else size // 2
-        chosen = common[:shared] + [next(own) for _ in range(size - shared)]
-        tables.append([number.to_bytes(4, "big") for number in chosen])
+        tables.append(common[:shared] + [next(own) for _ in range(size - shared)])
     return VocabularyAlignment.from_token_bytes(tables, [[size - 1] for size in sizes])
 
 
@@ -47,11 +51,11 @@ def buffer_of(
     logits: list[Tensor], sizes: tuple[int, ...], known: VocabularyAlignment | None = None
 ) -> Buffer:
     """`known`: the alignment of these sizes, where more is known of it."""
-    aligned = copy.copy(known or alignment(sizes))
+    mapping = copy.copy(known or alignment(sizes))
     device = logits[0].device
-    maps = aligned.maps(device)
+    maps = mapping.maps(device)
     # A map of its own, as cold as the logits.
-    aligned._maps = {**aligned._maps, str(device): copy.deepcopy(maps)}
+    mapping._maps = {**mapping._maps, str(device): copy.deepcopy(maps)}
     inverse, columns, sparse = [], [], []
     for offsets, ids, size in zip(maps.offsets, maps.ids, sizes, strict=True):
         has = offsets.diff() > 0
@@ -65,7 +69,7 @@ def buffer_of(
             (has.shape[0], size),
         )
         sparse.append(torch.sparse_csr_tensor(*csr, check_invariants=False))
-    return Buffer([tensor.clone() for tensor in logits], aligned, inverse, columns, sparse)
+    return Buffer([tensor.clone() for tensor in logits], mapping, inverse, columns, sparse)
 
 
 def as_returned(buffer: Any, mixed: Tensor) -> Sequence[Tensor]:

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from benchmarks.operators.ceilings import Ceilings
 
-COLUMNS = ("median, µs", "IQR", "floor, µs", "floor/median", "time/ours", "load")
+COLUMNS = ("median, µs", "IQR", "floor, µs", "floor/median", "time/ours", "match", "load")
 
 
 def render(ceilings: list[Ceilings], operators: dict[str, list[dict[str, Any]]]) -> str:
     text = StringIO()
-    console = Console(file=text, width=160)
+    console = Console(file=text, width=180)
     table = Table("threads", "read, GB/s", "copy, GB/s", title="ceilings", title_justify="left")
     for dtype in ceilings[0].products:
         table.add_column(f"{dtype}, GFLOP/s")
@@ -54,6 +54,7 @@ def _cells(row: dict[str, Any], memory: bool) -> list[str]:
         f"{row['floor_us']:.1f} {row['bound'][0]}",
         f"{row['floor_share']:.2f}",
         "" if row["ours"] else f"{row['ratio']:.2f} ({low:.2f}-{high:.2f})",
+        row["match"],
         f"{row['load']:.1f}",
     ]
     peak = row.get("peak_mib")
