@@ -29,6 +29,7 @@ OPERATORS = [
     "compact_kv_",
     "mix_distributions",
     "segment_attention",
+    "segment_mean",
     "sharpen_prefixes",
     "token_statistics",
     "top_k_union",

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.report import __main__ as report
 from benchmarks.report import facts
+from ensemble_kernels import backends
 
 ROOT = Path(__file__).parents[1]
 OPERATORS = {
@@ -79,7 +80,8 @@ def test_it_writes_one_folder(measured, monkeypatch, tmp_path):
     assert written["end_to_end"]["runs"] == measured["runs"]
     assert written["end_to_end"]["goals"]
     assert written["machine"]["commit"]
-    assert written["machine"]["instruction_set"]
+    assert written["machine"]["library"]
+    assert set(written["machine"]["native"]) == set(backends())
     text = (tmp_path / "new/folder/report.md").read_text()
     for word in ("SpecEM", "CoSD", "compact_kv_", "index_select", written["machine"]["processor"]):
         assert word in text

@@ -29,6 +29,8 @@ NEW, REPETITIONS = 48, 3
 DEFAULT_CONTEXT, LONG_CONTEXT = 512, 4096
 ENSEMBLES = ("SpecEM", "SAFE", "CoSD", "TokenEnsemble")
 BOTH = ("naive SpecEM", "naive union")
+# Context and new tokens from which a report starts.
+DEFAULTS = {"full": (DEFAULT_CONTEXT, NEW), "quick": (64, 8)}
 # A segment of 10 is SpecEM's own, one of 5 that of the others.
 LENGTHS = (5, 10, 20)
 
@@ -53,7 +55,7 @@ CELLS = {
         *_full("bfloat16", (DEFAULT_CONTEXT, LONG_CONTEXT), ()),
     ],
     "quick": [
-        Cell("float32", 64, 12, 1, naive=BOTH),
-        Cell("float32", 512, 12, 1, ("SpecEM", "SAFE")),
+        Cell("float32", *DEFAULTS["quick"], 1, naive=BOTH),
+        Cell("float32", 512, 8, 1, ("SpecEM", "SAFE"), generate=False),
     ],
 }

@@ -8,12 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.end_to_end.cells import (
-    CELLS,
-    DEFAULT_CONTEXT,
-    NEW,
-    Cell,
-)
+from benchmarks.end_to_end.cells import CELLS, DEFAULTS, Cell
 from benchmarks.end_to_end.checks import Match, same_ids, same_rounds, same_tokens
 from benchmarks.end_to_end.methods import SEGMENTS, OurRun, method
 from benchmarks.end_to_end.models import LoadedModel, load
@@ -49,8 +44,9 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in names)
 
 
-def defaults() -> dict[str, Any]:
-    return {"context": DEFAULT_CONTEXT, "members": 2, "segment": SEGMENTS, "new": NEW}
+def defaults(size: str) -> dict[str, Any]:
+    context, new = DEFAULTS[size]
+    return {"context": context, "members": 2, "segment": SEGMENTS, "new": new}
 
 
 def time_cell(cell: Cell, models: Sequence[LoadedModel]) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, console: Console) -> list[str]:
         _write(report, options)
 
     def keep(rows: list[dict[str, Any]]) -> None:
-        report["end_to_end"] = {"defaults": defaults(), "runs": rows, "goals": goals(rows)}
+        report["end_to_end"] = {"defaults": defaults(size), "runs": rows, "goals": goals(rows)}
         write()
 
     if options.only != "end-to-end":

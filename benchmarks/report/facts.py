@@ -27,7 +27,9 @@ def facts() -> dict[str, Any]:
         "platform": platform.platform(),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
-        "instruction_set": torch.ops.ensemble_kernels_native.cpu_isa(),
+        # What `without_native` has made sure of.
+        "native": dict.fromkeys(backends(), "cpu"),
+        "library": torch.ops.ensemble_kernels_native.cpu_isa(),
     }
 
 
