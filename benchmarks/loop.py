@@ -22,7 +22,7 @@ from ensemble_decoding import SAFE, CoSD, Member, SpecEM
 from ensemble_decoding.attention_switch import NAME
 from ensemble_decoding.cache import cache_argument
 from ensemble_decoding.demo_models import model_path
-from ensemble_decoding.specem import SpecEMRun
+from ensemble_decoding.specem_run import SpecEMRun
 from ensemble_kernels.profiling import annotate, timed_ranges
 from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from .cosd_options import check_temperature
-from .generation import check_member
 from .member import Member
 from .progress import progress_bar
+from .request import check_member
 from .teacher_forcing import Text, checked_texts, forced
 from .typed_json import from_json
 

@@ -102,7 +102,7 @@ def checked_request(options: argparse.Namespace) -> tuple[dict[str, Any], dict[s
     ):
         raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
     generation = {name: vars(options)[name] for name in _GENERATION if name in options}
-    from .generation import check_request
+    from .request import check_request
 
     check_request(**request)
     return request, generation

@@ -14,16 +14,20 @@ from transformers import GenerationConfig
 from .cosd_options import check_method
 from .cosd_run import CoSDRun
 from .cosd_verdict import Rule, Verdict
-from .generation import check_member, check_members, check_request, prepared
 from .member import Member, Messages
-from .trace import EnsembleOutput, Trace
+from .method import DecodingMethod
+from .request import check_member, check_members, check_request, prepared
+from .trace import Trace
 from .tree import Tree
 
 Route = Callable[[str | Messages], Sequence[int]]
 
 
-class CoSD:
+class CoSD(DecodingMethod):
     """A drafting language model and assistants that correct it.
+
+    Those options of `generate` that shape a distribution shape the drafts; what is compared are the
+    members' own probabilities.
 
     Args:
         draft: the `Member` that drafts. The limit on new tokens counts its tokens.
@@ -90,20 +94,6 @@ class CoSD:
         self.second_look = second_look
         self.temperatures = [float(t) for t in temperatures or [1.0] * len(self.members)]
 
-    def generate(
-        self,
-        prompt: str | None = None,
-        *,
-        messages: Messages | None = None,
-        generation_config: GenerationConfig | None = None,
-        **options: Any,
-    ) -> EnsembleOutput:
-        """Answers a prompt; arguments and errors are those of `SpecEM.generate`. The options that
-        shape a distribution shape the drafts; what is compared are the members' own
-        probabilities."""
-        run = self.stream(prompt, messages=messages, generation_config=generation_config, **options)
-        return run.finished()
-
     def stream(
         self,
         prompt: str | None = None,
@@ -112,8 +102,7 @@ class CoSD:
         generation_config: GenerationConfig | None = None,
         **options: Any,
     ) -> CoSDRun:
-        """As `generate`, but an iterator of `StreamedText(text, round)`, one for each draft. Only
-        committed text is given out, and the pieces join to the text of the run's `output`."""
+        """See `DecodingMethod.stream`: a round is a draft."""
         check_request(prompt, messages)
         chosen = self._chosen(prompt if messages is None else messages)
         members, prompts, resolved = prepared(

@@ -9,9 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .generation import check_member
 from .member import Member
 from .progress import progress_bar
+from .request import check_member
 from .teacher_forcing import Text, checked_texts, forced
 
 # Of each line of a file of examples.

@@ -9,10 +9,10 @@ from os import PathLike
 from typing import Any
 
 from .cosd_verdict import Rule
-from .generation import check_member
 from .member import Member
 from .option_checks import check_number
 from .progress import progress_bar
+from .request import check_member
 from .teacher_forcing import Forced, Text, checked_texts, forced
 
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)

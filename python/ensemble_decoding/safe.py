@@ -14,20 +14,24 @@ from typing import Any
 from transformers import GenerationConfig
 
 from .drafted_run import DraftedRun
-from .generation import check_members, prepared
 from .member import Member, Messages
+from .method import DecodingMethod
 from .mixtures import Mixtures
+from .request import check_members, prepared
 from .safe_always import AlwaysRun
 from .safe_options import check_method
 from .safe_run import SafeRun
 from .safe_vote import SafeVote
 from .token_choice import shares
 from .token_mixture import Combine
-from .trace import EnsembleOutput, Trace
+from .trace import Trace
 
 
-class SAFE:
+class SAFE(DecodingMethod):
     """A drafting language model and others that step in where it is worth it.
+
+    Those options of `generate` that shape a distribution do so in each member before mixing; what
+    decides where to mix are the members' own probabilities.
 
     Args:
         drafter: the `Member` that writes; best the strongest of all. The limit on new tokens counts
@@ -86,20 +90,6 @@ class SAFE:
         if alignment == "identity":
             self._mixtures.alignment_of(self.members)
 
-    def generate(
-        self,
-        prompt: str | None = None,
-        *,
-        messages: Messages | None = None,
-        generation_config: GenerationConfig | None = None,
-        **options: Any,
-    ) -> EnsembleOutput:
-        """Answers a prompt; arguments and errors are those of `SpecEM.generate`. The options that
-        shape a distribution do so in each member before mixing; what decides where to mix are the
-        members' own probabilities."""
-        run = self.stream(prompt, messages=messages, generation_config=generation_config, **options)
-        return run.finished()
-
     def stream(
         self,
         prompt: str | None = None,
@@ -108,9 +98,7 @@ class SAFE:
         generation_config: GenerationConfig | None = None,
         **options: Any,
     ) -> DraftedRun:
-        """As `generate`, but an iterator of `StreamedText(text, round)`, one for each draft (under
-        "always" for each token). Only committed text is given out, and the pieces join to the text
-        of the run's `output`."""
+        """See `DecodingMethod.stream`: a round is a draft, under "always" a token."""
         members, prompts, resolved = prepared(
             self.members, prompt, messages, options, generation_config
         )

@@ -13,18 +13,21 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from .generation import check_members, prepared
 from .member import Member, Messages
+from .method import DecodingMethod
 from .mixtures import Mixtures
+from .request import check_members, prepared
 from .token_choice import shares
 from .token_ensemble_options import check_method
 from .token_ensemble_run import TokenEnsembleRun
 from .token_mixture import Combine
-from .trace import EnsembleOutput, Trace
+from .trace import Trace
 
 
-class TokenEnsemble:
+class TokenEnsemble(DecodingMethod):
     """An ensemble of language models that decodes token by token.
+
+    Those options of `generate` that shape a distribution do so in each member before mixing.
 
     Args:
         members: two or more `Member`; the first is the main one. The limit on new tokens counts
@@ -79,19 +82,6 @@ class TokenEnsemble:
         if alignment == "identity":
             self._mixtures.alignment_of(self.members)
 
-    def generate(
-        self,
-        prompt: str | None = None,
-        *,
-        messages: Messages | None = None,
-        generation_config: GenerationConfig | None = None,
-        **options: Any,
-    ) -> EnsembleOutput:
-        """Answers a prompt; arguments and errors are those of `SpecEM.generate`. The options that
-        shape a distribution do so in each member before mixing."""
-        run = self.stream(prompt, messages=messages, generation_config=generation_config, **options)
-        return run.finished()
-
     def stream(
         self,
         prompt: str | None = None,
@@ -100,8 +90,7 @@ class TokenEnsemble:
         generation_config: GenerationConfig | None = None,
         **options: Any,
     ) -> TokenEnsembleRun:
-        """As `generate`, but an iterator of `StreamedText(text, round)`, one for each token. Only
-        committed text is given out, and the pieces join to the text of the run's `output`."""
+        """See `DecodingMethod.stream`: a round is a token."""
         members, prompts, resolved = prepared(
             self.members, prompt, messages, options, generation_config
         )

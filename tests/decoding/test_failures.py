@@ -8,7 +8,7 @@ import torch
 
 from ensemble_decoding import DecodingError, SpecEM
 from ensemble_decoding.context import DecodingContext
-from ensemble_decoding.specem import SpecEMRun
+from ensemble_decoding.specem_run import SpecEMRun
 from ensemble_decoding.text import TextEncoder
 from tests.decoding.members_for_tests import PROMPT, three_families
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensemble_decoding.drafts import Draft
-from ensemble_decoding.specem import distinct_candidates
+from ensemble_decoding.specem_run import distinct_candidates
 from ensemble_decoding.specem_vote import feedback, vote, vote_shares
 
 
