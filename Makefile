@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test cpp-test models bench bench-operators lint format clean
+.PHONY: demo test cpp-test models report bench bench-operators lint format clean
 
 demo: $(INSTALLED)
 	@$(BIN)/ensemble-decode demo
@@ -37,6 +37,9 @@ cpp-test-%:
 
 models: $(INSTALLED)
 	@$(BIN)/ensemble-decode models fetch
+
+report: $(INSTALLED) models
+	$(BIN)/python -m benchmarks.report $(BENCH_ARGS)
 
 bench: $(INSTALLED) models
 	$(BIN)/python -m benchmarks.loop
