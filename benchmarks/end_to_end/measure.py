@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from benchmarks.end_to_end.cells import CELLS, DEFAULTS, Cell
 from benchmarks.end_to_end.checks import Match, same_ids, same_rounds, same_tokens
-from benchmarks.end_to_end.methods import SEGMENTS, OurRun, method
+from benchmarks.end_to_end.methods import SEGMENTS, OurRun, Piece, method
 from benchmarks.end_to_end.models import LoadedModel, load
 from benchmarks.end_to_end.naive_union import NaiveModel
 from benchmarks.end_to_end.peers import GenerateRun, naive_specem_pieces, naive_union_pieces
@@ -82,14 +83,23 @@ def alternatives_of(cell: Cell, models: Sequence[LoadedModel]) -> list[Alternati
                 Alternative(name, True, names, length, lambda m=ours: OurRun(m, prompt, new))
             )
     made += _generating(used, prompt, new, models[2]) if cell.generate else []
-    if "naive SpecEM" in cell.naive:
-        pieces = lambda note: _tell(naive_specem_pieces(used, prompt, new), note)  # noqa: E731
-        made.append(Alternative("naive SpecEM", False, names, SEGMENTS["SpecEM"], pieces, True))
-    if "naive union" in cell.naive:
-        peers = [NaiveModel(model.model, model.tokenizer) for model in used]
-        tokens = lambda note: _tell(naive_union_pieces(peers, prompt, new), note)  # noqa: E731
-        made.append(Alternative("naive union", False, names, None, tokens, True))
+    made += [_naive(name, used, prompt, new) for name in cell.naive]
     return made
+
+
+def _naive(name: str, used: Sequence[LoadedModel], prompt: str, new: int) -> Alternative:
+    if name == "naive SpecEM":
+        pieces = partial(naive_specem_pieces, used, prompt, new)
+    else:  # whose tables of bytes are made before, as those of our members are
+        tables = [NaiveModel(model.model, model.tokenizer) for model in used]
+        pieces = partial(naive_union_pieces, tables, prompt, new)
+
+    def run(note: Callable[[Piece], None]) -> None:
+        for piece in pieces():
+            note(piece)
+
+    segment = SEGMENTS[PEERS[name]]
+    return Alternative(name, False, [model.name for model in used], segment, run, slow=True)
 
 
 def _generating(
@@ -107,11 +117,6 @@ def _generating(
         )
         for name, pair in pairs
     ]
-
-
-def _tell(pieces: Any, note: Any) -> None:
-    for piece in pieces:
-        note(piece)
 
 
 def matches(
