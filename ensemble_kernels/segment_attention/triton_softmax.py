@@ -100,9 +100,13 @@ def attend(
     if softcap is None:
         scores *= scale * _LOG2_E
     else:
-        # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities.
-        doubled = tl.exp2(scores * (2 * _LOG2_E * scale / softcap))
-        scores = (1 - 2 / (doubled + 1)) * (softcap * _LOG2_E)
+        # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities; but near 0 the
+        # difference has lost its digits, which a wide cap would show.
+        scores *= scale / softcap
+        square = scores * scores
+        near = scores * (1 - square * (1 / 3 - square * (2 / 15)))
+        far = 1 - 2 / (tl.exp2(scores * (2 * _LOG2_E)) + 1)
+        scores = tl.where(tl.abs(scores) < 0.1, near, far) * (softcap * _LOG2_E)
     scores = tl.where(seen, scores, -float("inf"))
     new_peak = tl.maximum(peak, tl.max(scores, 1))
     # Nothing seen so far: (-inf) - (-inf) would be NaN.
