@@ -78,7 +78,8 @@ def compact_kv_(cache: Tensor, keep: Tensor, destination_start: Tensor) -> None:
         raise _triton.Unsupported(f"cache must have elements of 1, 2, 4 or 8 bytes, got {item}")
     if keep.numel() == 0 or cache.numel() == 0:
         return
-    cache = cache.view(_BITS[item])
+    # An offset into `keep` is of 32 bits.
+    cache, keep = cache.view(_BITS[item]), keep.contiguous()
     by_row = keep.ndim == 2
     leading = list(zip(cache.shape[:-2], cache.stride()[:-2], strict=True))
     dimensions = _merged(leading[:-2]) + leading[-2:] if by_row else _merged(leading)

@@ -63,6 +63,7 @@ def segment_attention(
     states = batch * key_heads * splits * rows * group
     partial_out = query.new_empty((states, head_size), dtype=torch.float32)
     partial_lse = query.new_empty(states, dtype=torch.float32)
+    segment_offsets = segment_offsets.contiguous()  # whose places are of 32 bits
     offsets = segment_offsets.expand(batch, -1)
     lengths = (segment_offsets, prefix_length, key_start, scale, softcap, window)
     sizes = (rows, key_heads, group, head_size, segments, plain_prefix, splits)

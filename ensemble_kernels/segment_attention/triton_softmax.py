@@ -27,6 +27,12 @@ def span_of_batch(batch, prefix_length, key_start, plain_prefix, per_row_strides
 
 
 @triton.jit
+def column_offsets(column, stride, VECTOR: tl.constexpr):
+    """Of 64 bits, but where the stride is 1: one of a D that is not the last in memory is long."""
+    return column.to(tl.int64) * stride if VECTOR == 1 else column
+
+
+@triton.jit
 def load_query(
     query,
     batch,
@@ -39,7 +45,8 @@ def load_query(
     VECTOR: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    query += batch * VECTOR * query_strides[0] + column[None, :] * query_strides[3]
+    query += batch * VECTOR * query_strides[0]
+    query += column_offsets(column, query_strides[3], VECTOR)[None, :]
     row = (head * query_strides[1] + token.to(tl.int64) * query_strides[2]) * VECTOR
     tile = tl.load(query + row[:, None], mask=in_tile, other=0.0)
     return tile.to(tl.float32) if UPCAST else tile
@@ -75,13 +82,15 @@ def attend(
     """
     slot = slot.to(tl.int64) * VECTOR
     in_head = column < head_size
+    key_columns = column_offsets(column, key_strides[3], VECTOR)
+    value_columns = column_offsets(column, value_strides[3], VECTOR)
     key_tile = tl.load(
-        key + slot[None, :] * key_strides[2] + column[:, None] * key_strides[3],
+        key + slot[None, :] * key_strides[2] + key_columns[:, None],
         mask=readable[None, :] & in_head[:, None],
         other=0.0,
     )
     value_tile = tl.load(
-        value + slot[:, None] * value_strides[2] + column[None, :] * value_strides[3],
+        value + slot[:, None] * value_strides[2] + value_columns[None, :],
         mask=readable[:, None] & in_head[None, :],
         other=0.0,
     )
@@ -91,9 +100,13 @@ def attend(
     if softcap is None:
         scores *= scale * _LOG2_E
     else:
-        # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities.
-        doubled = tl.exp2(scores * (2 * _LOG2_E * scale / softcap))
-        scores = (1 - 2 / (doubled + 1)) * (softcap * _LOG2_E)
+        # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities; but near 0 the
+        # difference has lost its digits, which a wide cap would show.
+        scores *= scale / softcap
+        square = scores * scores
+        near = scores * (1 - square * (1 / 3 - square * (2 / 15)))
+        far = 1 - 2 / (tl.exp2(scores * (2 * _LOG2_E)) + 1)
+        scores = tl.where(tl.abs(scores) < 0.1, near, far) * (softcap * _LOG2_E)
     scores = tl.where(seen, scores, -float("inf"))
     new_peak = tl.maximum(peak, tl.max(scores, 1))
     # Nothing seen so far: (-inf) - (-inf) would be NaN.
@@ -133,8 +146,9 @@ def add_spoils(
     """`out [m, d]`, to which one block's NaN and infinities are added where they are seen. They
     must not be shrunk any more: 0 · inf is NaN."""
     slot = slot.to(tl.int64) * VECTOR
+    value_columns = column_offsets(column, value_strides[3], VECTOR)
     value_tile = tl.load(
-        value + slot[:, None] * value_strides[2] + column[None, :] * value_strides[3],
+        value + slot[:, None] * value_strides[2] + value_columns[None, :],
         mask=readable[:, None] & (column < head_size)[None, :],
         other=0.0,
     ).to(tl.float32)

@@ -42,9 +42,10 @@ def token_statistics(
     maximum = block_maxima.amax(-1)
     log_total = total.log()
     argmax = _argmax(logits, block_maxima).masked_fill_(log_total.isnan(), -1)
-    logit = logits.gather(1, token_ids[:, None])[:, 0].to(dtype)
+    # In float64, since the distance of two logits may be more than a float32 holds.
+    logit = logits.gather(1, token_ids[:, None])[:, 0].double()
     statistics = (
-        (logit - maximum) / temperature - log_total,
+        (logit - maximum.double()) / temperature - log_total,
         -log_total,
         maximum / temperature + log_total,
         log_total - moment / total,

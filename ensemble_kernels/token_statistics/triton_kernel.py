@@ -122,7 +122,9 @@ def merge_chunks_kernel(
     known = (token_id >= 0) & (token_id < vocab_size)
     pointer = logits + row * row_stride + token_id * column_stride
     logit = tl.load(pointer, mask=known, other=float("nan")).to(tl.float32)
-    tl.store(logprob + row, (logit - highest) / temperature - log_total)
+    # By halves, since the distance of two logits may be more than a float32 holds.
+    distance = (0.5 * logit - 0.5 * highest) / temperature * 2
+    tl.store(logprob + row, distance - log_total)
     tl.store(max_logprob + row, -log_total)
     tl.store(logsumexp + row, highest / temperature + log_total)
     tl.store(entropy + row, log_total - _LN_2 * moment / total)
@@ -179,8 +181,8 @@ def segment_mean_kernel(
         rows = start + tl.arange(0, TILE)
         pointers = values + rows.to(tl.int64) * value_stride
         sums += tl.load(pointers, mask=rows < end, other=0.0).to(tl.float32).to(tl.float64)
-    mean = tl.sum(sums, 0).to(tl.float32) / (end - begin).to(tl.float32)
-    tl.store(means + segment, tl.where(end > begin, mean, -float("inf")))
+    mean = tl.sum(sums, 0) / (end - begin).to(tl.float64)  # a sum may be more than a float32 holds
+    tl.store(means + segment, tl.where(end > begin, mean.to(tl.float32), -float("inf")))
 
 
 def segment_mean(values: Tensor, segment_offsets: Tensor) -> Tensor:

@@ -88,7 +88,16 @@ def _score_of_ids(row, width, column_stride, ids, places, end, highest, temperat
 
 @triton.jit
 def total_weight(weights, MODELS: tl.constexpr):
+    """The highest weight, and the sum in units of it, which a float32 holds."""
+    highest = 0.0
+    for model in tl.static_range(MODELS):
+        highest = tl.maximum(highest, tl.load(weights + model))
     total = 0.0
     for model in tl.static_range(MODELS):
-        total += tl.load(weights + model)
-    return total
+        total += tl.load(weights + model) / highest
+    return highest, total
+
+
+@triton.jit
+def share_of(weights, model, highest, total):
+    return tl.load(weights + model) / highest / total

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import _triton
 from .._triton_rows import finite_or_zero, load_chunk
-from .triton_columns import kernel_models, log_sum_of_ids, total_weight
+from .triton_columns import kernel_models, log_sum_of_ids, share_of, total_weight
 
 LOGIT_CHUNK = 4096
 LOGIT_WARPS = 8
@@ -137,7 +137,7 @@ def mix_chunks_kernel(
     chunk = tl.program_id(1)
     columns = chunk * CHUNK + tl.arange(0, CHUNK)
     there = columns < size
-    weight_sum = total_weight(weights, MODELS)
+    highest_weight, weight_sum = total_weight(weights, MODELS)
     mixture = tl.zeros([CHUNK], tl.float32)
     for model in tl.static_range(MODELS):
         model_row = model * rows + row
@@ -161,7 +161,7 @@ def mix_chunks_kernel(
         # Not the exponential of the difference, whose error would be that of all columns.
         mass = tl.where(there, tl.exp(log_sums) / total, 0.0)
         tl.store(masses + model_row * union_chunks + chunk, tl.sum(mass, 0))
-        share = tl.load(weights + model) / weight_sum
+        share = share_of(weights, model, highest_weight, weight_sum)
         value = log_sums - tl.log(total) if GEOMETRIC else mass
         # A model of weight 0 has no say: 0 · NaN and 0 · -inf must not reach the mixture.
         mixture += tl.where(share > 0, share * value, 0.0)
@@ -212,7 +212,7 @@ def normalise_kernel(
     lanes = tl.arange(0, UNION_TILE)
 
     # 1. What each model loses, and what is left of all: NaN where a model with a say is broken.
-    weight_sum = total_weight(weights, MODELS)
+    highest_weight, weight_sum = total_weight(weights, MODELS)
     kept = 0.0
     for model in tl.static_range(MODELS):
         model_row = model * rows + row
@@ -220,7 +220,7 @@ def normalise_kernel(
         mass = tl.sum(tl.load(parts, mask=lanes < union_chunks, other=0.0), 0)
         lost = 1.0 - mass
         tl.store(lost_mass + model_row, tl.where(lost < 0, 0.0, lost), mask=chunk == 0)
-        share = tl.load(weights + model) / weight_sum
+        share = share_of(weights, model, highest_weight, weight_sum)
         kept += tl.where(share > 0, share * mass, 0.0)
 
     # 2. The row sums to 1.
@@ -233,7 +233,7 @@ def normalise_kernel(
         if empty:
             values = tl.zeros([CHUNK], tl.float32)
             for model in tl.static_range(MODELS):
-                share = tl.load(weights + model) / weight_sum
+                share = share_of(weights, model, highest_weight, weight_sum)
                 log_sums, total = log_sums_and_total(
                     logits[model],
                     offsets[model],

@@ -204,7 +204,7 @@ def top_k_union(
         num_warps=WARPS,
         **_triton.registers(REGISTERS),
     )
-    shares = (weights / weights.sum())[:, None]
+    shares = weights.log().softmax(0)[:, None]  # their sum may be more than a float32 holds
     mixed = (scores.softmax(-1) * shares).masked_fill(shares == 0, 0).sum(1)
     broken = (spoilt.any(-1) | mixed.isnan().any(-1))[:, None]
     columns = columns.masked_fill((columns == size) | broken, -1)

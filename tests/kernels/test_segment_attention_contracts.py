@@ -72,6 +72,16 @@ def test_a_scale_of_nothing_weighs_alike(scale, softcap, dtype):
         torch.testing.assert_close(lse, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("softcap", [1e4, 1e6, 1e30])
+def test_a_softcap_far_above_the_scores_is_none(softcap, dtype):
+    arguments = pack([5, 3], 40, dtype=dtype)
+    uncapped = segment_attention(*arguments, return_lse=True)
+    capped = segment_attention(*arguments, softcap=softcap, return_lse=True)
+    tolerance = 2e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(capped, uncapped, rtol=tolerance, atol=tolerance)
+
+
 def test_padding_rows_and_empty_packs():
     query, key, value, _ = pack([6])
     for offsets, real in (([0, 2, 4], 4), ([0], 0), ([0, 0, 0], 0), ([0, 0, 6, 6], 6)):

@@ -160,6 +160,13 @@ def test_far_logits_neither_overflow_nor_stall():
     assert_statistics(actual, [(0, 0, 0, 3e38, 0), (-100 - log, 0, -log, -1e4 + log, log)])
 
 
+def test_a_distance_beyond_float32_divided_by_a_high_temperature():
+    """Nothing but a logit of -inf has a log-probability of -inf, unless float32 cannot hold it."""
+    logits = torch.tensor([[3e38, -3e38], [3e38, -INF], [3e38, -3e38]])
+    actual = token_statistics(logits, torch.tensor([1, 1, 0]), temperature=1e37)
+    assert actual.logprob.tolist() == pytest.approx([-60, -INF, 0], rel=1e-5)
+
+
 # How it is done
 
 
@@ -206,6 +213,12 @@ def test_segment_mean_sums_in_float32_or_better():
     values = torch.full((3000,), -0.7, dtype=torch.bfloat16)
     mean = segment_mean(values, torch.tensor([0, 1000, 3000], dtype=torch.int32))
     assert mean.tolist() == pytest.approx([values[0].item()] * 2, rel=1e-6)
+
+
+def test_segment_mean_of_a_sum_beyond_float32():
+    values = torch.tensor([3e38, 3e38, -3e38, -2e38])
+    mean = segment_mean(values, torch.tensor([0, 2, 4], dtype=torch.int32))
+    assert mean.tolist() == pytest.approx([3e38, -2.5e38], rel=1e-6)
 
 
 def test_segment_mean_keeps_nan_and_infinity_in_their_segment():

@@ -77,6 +77,16 @@ def test_candidates_that_fall_on_one_token_share_its_weight():
     assert top.probabilities[0].tolist() == pytest.approx([0.25] * 4 + [0.0] * 4)
 
 
+@pytest.mark.parametrize("scale", [1e38, 1e-38])
+def test_only_the_ratios_of_the_weights_matter(scale):
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b"]] * 2)
+    logits = [torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, -1.0]])]
+    torch.testing.assert_close(
+        top_k_union(logits, alignment, weights=[3 * scale, scale]),
+        top_k_union(logits, alignment, weights=[3.0, 1.0]),
+    )
+
+
 def test_ids_with_equal_bytes_are_summed_before_ranking():
     alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"a"]])
     top = top_k_union([torch.tensor([[0.0, 0.5, 0.0]])], alignment, k=1)

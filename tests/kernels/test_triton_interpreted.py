@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ensemble_kernels
-from ensemble_kernels import _triton
+from ensemble_kernels import _triton, compact_kv_, segment_attention
 
 from .guards import buffer_of, guarded, view_of
 from .test_operators import SAMPLES
@@ -73,6 +73,47 @@ def test_a_call_that_names_no_back_end_stays_native():
     torch.ops.ensemble_kernels.compact_kv_(cache, torch.tensor([4]), torch.tensor(1))
     assert cache[1] == 4
     assert _triton.launches.total() == before
+
+
+def _launch(name, *args, **kwargs):
+    return _triton._launcher(name)(*args, **kwargs)
+
+
+def far(near, strides):
+    """`near` in gigabytes that nobody touches, but for its elements."""
+    span = sum((size - 1) * step for size, step in zip(near.shape, strides, strict=True))
+    try:
+        room = near.new_empty(span + 1)
+    except RuntimeError:
+        pytest.skip(f"no room for {span + 1} elements")
+    return room.as_strided(near.shape, strides).copy_(near)
+
+
+@pytest.mark.parametrize(
+    "strides", [(1, 1, 1, 2**29 + 16), (1, 1, 2**28 + 16, 1)], ids=["columns", "slots"]
+)
+def test_offsets_of_attention_beyond_32_bits(strides, monkeypatch):
+    # Without guards, whose copies would touch all of it.
+    monkeypatch.setattr(_triton, "run", _launch)
+    size, slots = (5, 2) if strides[3] > 1 else (1, 9)
+    query, key, value = (torch.randn(1, 1, n, size).half() for n in (1, slots, slots))
+    offsets = torch.tensor([0, 1], dtype=torch.int32)
+    expected = segment_attention(query, key, value, offsets)
+    for which in range(3):
+        given = [query, key, value]
+        given[which] = far(given[which], strides)
+        out = segment_attention(*given, offsets, backend="triton")
+        torch.testing.assert_close(out, expected)
+
+
+def test_offsets_of_kept_slots_beyond_32_bits(monkeypatch):
+    monkeypatch.setattr(_triton, "run", _launch)
+    cache = torch.arange(40.0).view(20, 2)
+    kept = torch.tensor([[3, 5, 9, 11, 12]])
+    keep = far(kept, (1, 2**29 + 16))[0]
+    expected = cache[kept[0]]
+    compact_kv_(cache, keep, 1, backend="triton")
+    assert torch.equal(cache[1:6], expected)
 
 
 def test_a_write_beside_a_tensor_is_noticed():

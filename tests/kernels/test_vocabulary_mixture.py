@@ -46,6 +46,19 @@ def test_mixture_is_that_of_the_dicts(mixture, mean):
 # Metamorphic laws
 
 
+@pytest.mark.parametrize("scale", [1e38, 1e-38])
+def test_only_the_ratios_of_the_weights_matter(scale):
+    """Also where their sum is more than float32 can hold, or a weight less than it can invert."""
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b"], [b"a", b"c"]])
+    logits = [torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, -1.0]])]
+    weights, scaled = [3.0, 1.0], [3 * scale, scale]
+    for mean in ("arithmetic", "geometric"):
+        torch.testing.assert_close(
+            mix_distributions(logits, alignment, weights=scaled, mean=mean),
+            mix_distributions(logits, alignment, weights=weights, mean=mean),
+        )
+
+
 @given(models(1), st.integers(1, 4))
 @settings(max_examples=examples(25), deadline=None)
 def test_equal_models_mix_to_the_model(drawn, count):
