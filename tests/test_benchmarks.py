@@ -105,7 +105,9 @@ def test_a_row_says_what_was_checked():
             Alternative("close", lambda b: b + tolerance / 2, outcome),
             Alternative("other", lambda b: None, None),
         ]
-        return matches_of(alternatives, torch.tensor([0.5, 1.0]), tolerance, in_place=False)
+        found = matches_of(alternatives, torch.tensor([0.5, 1.0]), tolerance, in_place=False)
+        assert found[1] == {}
+        return found[0]
 
     assert rows(0.0) == {
         "ours": "-",
@@ -119,6 +121,25 @@ def test_a_row_says_what_was_checked():
         "close": "5.0e-03 of 1e-02",
         "other": "not compared",
     }
+
+
+def test_a_broken_peer_leaves_the_others():
+    def fails(buffer):
+        raise MemoryError("no room")
+
+    alternatives = [
+        Alternative("ours", lambda b: b * 1.0, lambda _, returned: [returned]),
+        Alternative("fails", fails, lambda _, returned: [returned]),
+        Alternative("differs", lambda b: b + 1.0, lambda _, returned: [returned]),
+        Alternative("same", lambda b: b + 0.0, lambda _, returned: [returned]),
+    ]
+    buffer = torch.tensor([0.5, 1.0])
+    matches, broken = matches_of(alternatives, buffer, 0.0, in_place=False)
+    assert set(matches) == {"ours", "same"}
+    assert broken["fails"] == Refused("fails", "MemoryError: no room", broken=True)
+    assert broken["differs"].reason.startswith("AssertionError: differs: result 0")
+    with pytest.raises(MemoryError):  # without ours there is nothing to hold them against
+        matches_of(alternatives[1:], buffer, 0.0, in_place=False)
 
 
 def test_alternatives_take_turns_and_buffers_rotate(benchmark):

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.end_to_end import goals, naive_specem, naive_union, timed
+from benchmarks.end_to_end import goals, measure, naive_specem, naive_union, timed
+from benchmarks.end_to_end import models as loading
 from benchmarks.end_to_end.cells import BOTH, CELLS, Cell
 from benchmarks.end_to_end.checks import same_ids, same_rounds, same_tokens
 from benchmarks.end_to_end.measure import PEERS, alternatives_of, time_cell
@@ -157,6 +158,31 @@ def test_alternatives_take_turns_and_failures_stay_alone():
     assert "seconds" not in as_row(made[1], b)
 
 
+def test_what_fails_late_has_no_figures():
+    """Not even a part of them, whether or not a piece came before."""
+    for pieces in (0, 1):
+        turns = iter([2, 2, pieces])  # the warm-up, and two repetitions
+
+        def run(note, turns=turns):
+            count = next(turns)
+            for number in range(1, count + 1):
+                note(Piece(number, None))
+            if count < 2:
+                raise RuntimeError("no room")
+
+        one = Alternative("generate: a", False, ["a"], None, run)
+        row = as_row(one, in_turns([one], 2)[0])
+        assert row["failure"] == "RuntimeError: no room"
+        assert "seconds" not in row
+
+
+def test_nothing_written_is_said():
+    one = Alternative("a", False, ["m"], None, lambda note: None)
+    (result,) = in_turns([one], 1)
+    assert result.failure == "RuntimeError: nothing was written"
+    assert as_row(one, result)["failure"]
+
+
 @pytest.fixture(scope="module")
 def rows(models):
     """A small cell with everything in it."""
@@ -218,6 +244,67 @@ def test_a_naive_peer_that_chooses_otherwise_is_not_timed(models, monkeypatch):
     assert naive["match"].startswith("0 of 1 tokens")
 
 
+def test_other_drafts_are_told_with_a_third_model_there(models, monkeypatch):
+    def wrong(*arguments, **options):
+        yield naive_round(b"\x01", b"\x02")
+
+    monkeypatch.setattr("benchmarks.end_to_end.peers.naive_specem", wrong)
+    cell = Cell("float32", 100, 2, 1, ("SpecEM",), generate=False, naive=("naive SpecEM",))
+    ours, naive = time_cell(cell, models)
+    assert ours["seconds"]
+    assert naive["failure"].startswith("chooses otherwise: 0 of 1 rounds")
+
+
+def test_a_peer_that_fails_half_way_leaves_the_others(models, monkeypatch):
+    """Behind its first piece, and its text is what others are held against."""
+
+    def fails(self, note):
+        note(Piece(1, None))
+        if self._model is models[0] and self._assistant is None:
+            raise RuntimeError("no room")
+        note(Piece(2, [1, 2]))
+
+    monkeypatch.setattr(measure.GenerateRun, "run", fails)
+    rows = time_cell(Cell("float32", 100, 2, 1, ("SpecEM",)), models)
+    assert [row["method"] for row in rows if row["failure"]] == [f"generate: {models[0].name}"]
+
+
+def test_what_cannot_be_made_leaves_the_others(models, monkeypatch):
+    """A method that refuses a model, and a naive peer that does."""
+
+    def refuses(*arguments):
+        raise ValueError("not this vocabulary")
+
+    monkeypatch.setattr(measure, "NaiveModel", refuses)
+    monkeypatch.setattr("benchmarks.end_to_end.methods.CoSD", lambda *_, **options: refuses())
+    cell = Cell("float32", 100, 2, 1, ("SpecEM", "CoSD"), generate=False, naive=("naive union",))
+    ours, cosd, naive = time_cell(cell, models)
+    assert ours["seconds"]
+    assert cosd["failure"] == naive["failure"] == "ValueError: not this vocabulary"
+
+
+def test_a_third_model_has_a_name_of_its_own(monkeypatch):
+    monkeypatch.setattr(loading, "model_path", lambda name: name)
+    monkeypatch.setattr(loading, "_loaded", lambda name, path, dtype: name)
+    for third, name in (("/a/gemma3", "gemma3, the third"), ("/a/b", "b"), ("org/c", "c")):
+        assert loading.load(torch.float32, third)[2] == name
+    assert loading.load(torch.float32, ".")[2] == Path.cwd().name
+
+
+def test_helpers_of_the_naive_union_compute_the_last_logits_alone(models, monkeypatch):
+    """Who needs no others computes no others; they would be most of a pass."""
+    rows, model = [], models[1].model
+
+    def count(module, arguments, keywords, output):
+        rows.append(output.logits.shape[1])
+
+    handle = model.register_forward_hook(count, with_kwargs=True)
+    tables = [naive_union.NaiveModel(m.model, m.tokenizer) for m in models[:2]]
+    list(naive_union.naive_union(tables, "The moon", 2))
+    handle.remove()
+    assert rows == [1, 1]
+
+
 def test_segments_are_those_of_the_cell(models):
     cell = Cell("float32", 64, 4, 1, ("SpecEM", "SAFE"), segments=(5, 10, 20), generate=False)
     made = [(one.method, one.segment) for one in alternatives_of(cell, models)]
@@ -276,6 +363,19 @@ def test_goals_of_known_rows():
     assert (growth["measured"], growth["met"]) == (pytest.approx(19 / 9), True)
     assert growth["asked"].startswith("at most 2.20")
     assert len(found) == 4
+
+
+def test_goals_know_texts_that_end_with_the_first_piece_and_late_failures():
+    short = {"tokens": 1, "first_tokens": 1}
+    ends = [
+        row(method, 10.0, context=context, ours=ours) | short
+        for context in (512, 4096)
+        for method, ours in (("SpecEM", True), ("generate: a", False))
+    ]
+    (outside,) = goals.goals(ends)
+    assert outside["goal"].startswith("SpecEM: time outside")
+    assert not goals.goals([one | {"failure": "MemoryError: no room"} for one in ends])
+    assert goals.per_pass(ends[0]) is None
 
 
 def test_time_counts_by_the_pass():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report import __main__ as report
-from benchmarks.report import facts
+from benchmarks.report import facts, needs
 from ensemble_kernels import backends
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +62,7 @@ def measured(monkeypatch):
         return parts["runs"]
 
     monkeypatch.setattr(report, "without_native", lambda: None)
+    monkeypatch.setattr(report, "check_models", lambda third: None)
     monkeypatch.setattr(report, "operators", lambda size, folder: parts["operators"])
     monkeypatch.setattr(report, "measure", measure)
     return parts
@@ -138,6 +139,91 @@ def test_without_the_native_library_nothing_is_measured(measured, monkeypatch, t
     monkeypatch.setenv("ENSEMBLE_KERNELS_BACKEND", "reference")
     assert call(monkeypatch, tmp_path) == 2
     assert "ENSEMBLE_KERNELS_BACKEND is 'reference'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["missing", "broken", "other", "folder"])
+def test_an_earlier_report_is_read_before_anything_is_measured(
+    measured, monkeypatch, tmp_path, capsys, kind
+):
+    earlier = tmp_path / "earlier.json"
+    if kind == "folder":
+        earlier.mkdir()
+    elif kind != "missing":
+        # A file of another benchmark has the machine as well.
+        other = {"machine": {"processor": "A"}, "operators": {"compact_kv_": [{"case": "a"}]}}
+        earlier.write_text("{" if kind == "broken" else json.dumps(other))
+    monkeypatch.setattr(report, "measure", lambda *arguments: pytest.fail("was measured"))
+    assert call(monkeypatch, tmp_path / "new", "--against", str(earlier)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"--against: {earlier} ")
+
+
+def test_a_report_over_the_earlier_one_is_compared_with_what_was_there(
+    measured, monkeypatch, tmp_path
+):
+    assert call(monkeypatch, tmp_path) == 0
+    measured["runs"] = [run("SpecEM", seconds=[8.0]), run("CoSD", segment=5)]
+    assert call(monkeypatch, tmp_path, "--against", str(tmp_path / "report.json")) == 0
+    assert "1 slower" in (tmp_path / "report.md").read_text()
+
+
+def test_a_file_is_no_folder(measured, monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert call(monkeypatch, tmp_path / "file") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("--output: ")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "pytest-benchmark"])
+def test_packages_are_looked_for_first(measured, monkeypatch, tmp_path, capsys, package):
+    module = package.replace("-", "_")
+    monkeypatch.setattr(needs, "find_spec", lambda name: None if name == module else name)
+    assert call(monkeypatch, tmp_path / "new") == 2
+    assert capsys.readouterr().err.strip().endswith(f"pip install {package}")
+
+
+def test_it_starts_without_matplotlib():
+    program = "import sys; sys.modules['matplotlib'] = None; import benchmarks.report.__main__"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_models_are_looked_for_first(monkeypatch, tmp_path):
+    monkeypatch.setenv("ENSEMBLE_KERNELS_CACHE", str(tmp_path))
+    with pytest.raises(needs.MissingError, match="ensemble-decode models fetch"):
+        needs.check_models(None)
+    monkeypatch.setattr(needs, "model_path", lambda name: tmp_path)
+    with pytest.raises(needs.MissingError, match=f"--third: {tmp_path} is no model: "):
+        needs.check_models(str(tmp_path))
+
+
+def test_an_interrupted_run_keeps_what_it_has(measured, monkeypatch, tmp_path, capsys):
+    def measure(size, third, say, done):
+        done(measured["runs"][:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "measure", measure)
+    assert call(monkeypatch, tmp_path) == 130
+    assert "interrupted" in capsys.readouterr().err
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert [row["method"] for row in written["end_to_end"]["runs"]] == ["SpecEM"]
+
+
+def test_interrupted_operators_keep_what_they_have(monkeypatch, tmp_path):
+    class Process:
+        """Writes its record when it is interrupted, as pytest does."""
+
+        def __init__(self, command, cwd):
+            self.record = Path(command[command.index("--json") + 1])
+
+        def wait(self):
+            if self.record.exists():
+                return 2
+            self.record.write_text(json.dumps({"machine": {}, **OPERATORS}))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(report.subprocess, "Popen", Process)
+    assert report.operators("quick", tmp_path) == (OPERATORS, report.INTERRUPTED)
 
 
 def test_operators_that_fail_have_no_figures(monkeypatch, tmp_path):

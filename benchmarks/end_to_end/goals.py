@@ -23,7 +23,7 @@ Rows = Sequence[dict[str, Any]]
 def goals(rows: Rows) -> list[dict[str, Any]]:
     """Each goal that the rows can say something of: `{"goal", "asked", "measured", "unit",
     "met"}`."""
-    timed = [row for row in rows if row.get("seconds")]
+    timed = [row for row in rows if row.get("seconds") and row["tokens"] and not row["failure"]]
     return [*_outside(timed), *_against_naive(timed), *_growth(timed)]
 
 
@@ -66,7 +66,8 @@ def _growth(rows: Rows) -> list[dict[str, Any]]:
             ends = [_find(rows, dtype, method, c) for c in (DEFAULT_CONTEXT, LONG_CONTEXT)]
             if None not in ends and not method.startswith(("assisted", "naive")):
                 short, long = (per_pass(row) for row in ends if row is not None)
-                pairs[method] = long / short
+                if short and long:
+                    pairs[method] = long / short
         alone = [ratio for method, ratio in pairs.items() if method.startswith("generate")]
         if not alone:
             continue
@@ -98,9 +99,12 @@ def per_token(row: dict[str, Any]) -> float:
     return float(statistics.median(row["seconds"]) / row["tokens"])
 
 
-def per_pass(row: dict[str, Any]) -> float:
-    """Seconds for each forward pass behind the first piece."""
+def per_pass(row: dict[str, Any]) -> float | None:
+    """Seconds for each forward pass behind the first piece; None where the text ended with it."""
+    tokens = row["tokens"] - row["first_tokens"]
+    if not tokens:
+        return None
     pairs = zip(row["seconds"], row["first_seconds"], strict=True)
     behind = statistics.median(whole - first for whole, first in pairs)
     passes = sum(row["passes"]) if row["passes"] else 1.0
-    return float(behind / (row["tokens"] - row["first_tokens"]) / passes)
+    return float(behind / tokens / passes)

@@ -78,24 +78,39 @@ def alternatives_of(cell: Cell, models: Sequence[LoadedModel]) -> list[Alternati
         for length in lengths:
             if cell.segments and length == own:
                 continue  # timed with the cell of all methods
-            ours = method(name, [model.member for model in used], length)
+            ours = _made(partial(method, name, [model.member for model in used], length))
             made.append(
-                Alternative(name, True, names, length, lambda m=ours: OurRun(m, prompt, new))
+                Alternative(name, True, names, length, lambda m=ours: OurRun(m(), prompt, new))
             )
     made += _generating(used, prompt, new, models[2]) if cell.generate else []
     made += [_naive(name, used, prompt, new) for name in cell.naive]
     return made
 
 
+def _made(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Makes it here, where nothing is timed. An error comes from the result, in the run of the one
+    alternative that it belongs to."""
+    try:
+        made = make()
+    except Exception as error:
+        reason = error
+
+        def fail() -> Any:
+            raise reason
+
+        return fail
+    return lambda: made
+
+
 def _naive(name: str, used: Sequence[LoadedModel], prompt: str, new: int) -> Alternative:
     if name == "naive SpecEM":
-        pieces = partial(naive_specem_pieces, used, prompt, new)
+        pieces, needed = naive_specem_pieces, _made(lambda: used)
     else:  # whose tables of bytes are made before, as those of our members are
-        tables = [NaiveModel(model.model, model.tokenizer) for model in used]
-        pieces = partial(naive_union_pieces, tables, prompt, new)
+        pieces = naive_union_pieces
+        needed = _made(lambda: [NaiveModel(model.model, model.tokenizer) for model in used])
 
     def run(note: Callable[[Piece], None]) -> None:
-        for piece in pieces():
+        for piece in pieces(needed(), prompt, new):
             note(piece)
 
     segment = SEGMENTS[PEERS[name]]
@@ -126,13 +141,14 @@ def matches(
     models: Sequence[LoadedModel],
 ) -> dict[str, Match]:
     """What was chosen alike, by the name of the method that says so."""
-    by_name = {a.method: r for a, r in zip(alternatives, results, strict=True) if r.pieces}
+    pairs = zip(alternatives, results, strict=True)
+    by_name = {a.method: r for a, r in pairs if r.pieces and r.failure is None}
     chosen = {name: [piece.chosen for piece in r.pieces] for name, r in by_name.items()}
     found = {}
     for naive, ours in PEERS.items():
         if naive in chosen and ours in chosen:
             if naive == "naive SpecEM":
-                found[naive] = same_rounds(models, chosen[naive], chosen[ours])
+                found[naive] = same_rounds(models[: cell.members], chosen[naive], chosen[ours])
             else:
                 found[naive] = same_tokens(chosen[naive], chosen[ours])
     alone, prompt = f"generate: {models[0].name}", english(models[0].tokenizer, cell.context)

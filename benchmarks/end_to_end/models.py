@@ -31,7 +31,9 @@ def load(dtype: torch.dtype, third: str | None = None) -> list[LoadedModel]:
     SmolLM2 once more with some noise on its weights."""
     models = [_loaded(name, model_path(name), dtype) for name in NAMES]
     if third is not None:
-        return [*models, _loaded(Path(third).name, third, dtype)]
+        name = Path(third).resolve().name
+        # Two of one name would be taken for one model.
+        return [*models, _loaded(f"{name}, the third" if name in NAMES else name, third, dtype)]
     return [*models, _with_noise("smollm2 with noise", model_path(NAMES[0]), dtype)]
 
 

@@ -36,6 +36,7 @@ class NaiveModel:
         ends = self.end if isinstance(self.end, list) else [self.end]
         for end in ends:
             self.tokens[end] = None
+        self.ids_of = {token: n for n, token in sorted(self.tokens.items(), reverse=True)}
 
     def ids(self, prompt: str, response: bytes) -> list[int]:
         """The prompt and what was written, encoded once more."""
@@ -49,7 +50,6 @@ def naive_union(models: list[NaiveModel], prompt: str, max_new_tokens: int) -> I
     response that stops inside a character is read by the first alone."""
     first, cache, response = models[0], None, b""
     fed = first.tokenizer(prompt)["input_ids"]
-    ids_of = {token: number for number, token in sorted(first.tokens.items(), reverse=True)}
     for _ in range(max_new_tokens):
         start = time.perf_counter()
         tokens = torch.tensor([fed])
@@ -59,7 +59,8 @@ def naive_union(models: list[NaiveModel], prompt: str, max_new_tokens: int) -> I
         if _is_text(response):
             for model in models[1:]:
                 ids = torch.tensor([model.ids(prompt, response)])
-                rows.append((model, model.model(ids, use_cache=False).logits[0, -1]))
+                output = model.model(ids, use_cache=False, logits_to_keep=1)
+                rows.append((model, output.logits[0, -1]))
         union: dict[bytes | None, float] = {}
         for model, row in rows:
             probabilities = row.float().softmax(-1).tolist()
@@ -72,8 +73,8 @@ def naive_union(models: list[NaiveModel], prompt: str, max_new_tokens: int) -> I
             return
         response += chosen
         fed = (
-            [ids_of[chosen]]
-            if chosen in ids_of
+            [first.ids_of[chosen]]
+            if chosen in first.ids_of
             else first.tokenizer(chosen.decode(), add_special_tokens=False)["input_ids"]
         )
 

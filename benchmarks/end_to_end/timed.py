@@ -87,6 +87,8 @@ def _once(one: Alternative, timed: Timed) -> None:
     else:
         one.run(note)
         taken = time.perf_counter() - start
+    if not arrivals:
+        raise RuntimeError("nothing was written")
     peak = rise_mib(before)
     timed.peaks += [] if peak is None else [peak * 2**20 / 1e6]
     timed.seconds.append(taken)
@@ -104,7 +106,7 @@ def as_row(one: Alternative, timed: Timed) -> dict[str, Any]:
         "segment": one.segment,
         "failure": timed.failure,
     }
-    if not timed.seconds:
+    if not timed.seconds or timed.failure is not None:  # what failed late has no figures either
         return row
     tokens = timed.pieces[-1].tokens
     return row | {
@@ -132,6 +134,6 @@ def _mean(parts: Sequence[dict[str, float]]) -> dict[str, float] | None:
 
 def _passes(output: EnsembleOutput | None, tokens: int) -> list[float] | None:
     """Forward passes of each member for each token, without the prompt's."""
-    if output is None:
+    if output is None or not tokens:
         return None
     return [max(usage.forward_passes - 1, 0) / tokens for usage in output.usage]

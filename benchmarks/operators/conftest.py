@@ -58,6 +58,7 @@ def figures(
         rows = [{"case": str(case), **row} for row in rows]
         benchmark.extra_info["rows"] = rows
         request.config.stash[ROWS].setdefault(operator, []).extend(rows)
+        assert not [row["refused"] for row in rows if row.get("broken")]  # told, and no success
 
     return run
 

@@ -43,10 +43,14 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Refused:
-    """A peer that cannot run the case."""
+    """A peer that cannot run the case, or that is `broken`: it failed, or its result is another."""
 
     name: str
     reason: str
+    broken: bool = False
+
+    def as_row(self) -> dict[str, Any]:
+        return {"refused": self.reason} | ({"broken": True} if self.broken else {})
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,7 @@ def compiled_peer(
     try:
         _, codes = run_and_get_code(call, buffer)
     except Exception as error:  # whatever a compiler raises is the reason
-        reason = (str(error).strip() or "no message").splitlines()[0]
-        return Refused(name, f"{type(error).__name__}: {reason[:90]}")
+        return Refused(name, _reason(error))
     if not any(marker in code for code in codes):
         return Refused(name, f"inductor made no {marker}")
     return Alternative(name, call, outcome)
@@ -131,12 +134,16 @@ def compare(
     memory: bool = False,
 ) -> list[dict[str, Any]]:
     """One row of figures for each alternative, of which the first is ours. Empty where
-    pytest-benchmark is disabled: then results are compared, and that is all."""
+    pytest-benchmark is disabled: then results are compared, and that is all. A broken peer has no
+    figures, and the others keep theirs."""
     runnable = [a for a in alternatives if isinstance(a, Alternative)]
-    matches = matches_of(runnable, buffers[0], tolerance, in_place)
+    matches, broken = matches_of(runnable, buffers[0], tolerance, in_place)
+    alternatives = [broken.get(a.name, a) for a in alternatives]
+    runnable = [a for a in runnable if a.name not in broken]
     peaks = {a.name: peak_mib(lambda a=a: a.call(buffers[0])) for a in runnable if memory}
     seconds = in_turns(benchmark, runnable, buffers, SECONDS[setting.size])
     if seconds is None:
+        assert not broken, broken
         return []
     floor, bound = setting.ceilings.floor_us(work)
     shared = {
@@ -150,7 +157,7 @@ def compare(
         name = alternative.name
         row = {"alternative": name, "ours": alternative is runnable[0], **shared}
         if isinstance(alternative, Refused):
-            rows.append({**row, "refused": alternative.reason})
+            rows.append(row | alternative.as_row())
             continue
         row |= figures(seconds[name], seconds[runnable[0].name], floor)
         peak = {"peak_mib": peaks[name]} if memory else {}
@@ -175,25 +182,38 @@ def figures(seconds: list[float], ours: list[float], floor_us: float) -> dict[st
 
 def matches_of(
     alternatives: list[Alternative], buffer: Any, tolerance: float, in_place: bool
-) -> dict[str, str]:
-    """What was found of each alternative, in words."""
+) -> tuple[dict[str, str], dict[str, Refused]]:
+    """What was found of each alternative, in words, and the broken ones of the peers."""
     expected: Sequence[Tensor] | None = None
-    matches = {}
+    matches: dict[str, str] = {}
+    broken: dict[str, Refused] = {}
     for alternative in alternatives:
         if alternative.outcome is None:
             matches[alternative.name] = "not compared"
             continue
         own = copy.deepcopy(buffer) if in_place else buffer
-        outcome = alternative.outcome(own, alternative.call(own))
+        try:
+            outcome = alternative.outcome(own, alternative.call(own))
+            # Ours is held against itself, since not even a NaN of ours is right.
+            wanted = outcome if expected is None else expected
+            furthest = check_equal(alternative.name, outcome, wanted, tolerance)
+        except Exception as error:
+            if expected is None:
+                raise
+            broken[alternative.name] = Refused(alternative.name, _reason(error), broken=True)
+            continue
         if expected is None:
-            # Held against itself, since not even a NaN of ours is right.
-            check_equal(alternative.name, outcome, outcome, tolerance)
             expected, matches[alternative.name] = outcome, "-"
             continue
-        furthest = check_equal(alternative.name, outcome, expected, tolerance)
         exact = not tolerance or not any(result.is_floating_point() for result in expected)
         matches[alternative.name] = "bit for bit" if exact else f"{furthest:.1e} of {tolerance:.0e}"
-    return matches
+    return matches, broken
+
+
+def _reason(error: Exception) -> str:
+    """Its first line, as far as a table takes it."""
+    reason = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {reason[:90]}"
 
 
 def in_turns(

@@ -73,8 +73,9 @@ def _main(report: dict[str, Any]) -> list[str]:
     text = (
         f"The default setting: {setting(report)}; segments of "
         + (_segments(defaults) or "the methods' own lengths")
-        + ". Peers generate as many new tokens as their row says. Tokens a second include the "
-        "prompt; figures are medians of the repetitions, with the least and the most. The first "
+        + ". New tokens are the first model's, of a model alone its own; of so many, where the "
+        "text ended before. Tokens a second include the prompt; figures are medians of the "
+        "repetitions, with the least and the most. The first "
         "piece is the first segment of a method and the first token of a single model. Outside of "
         "the models is the share of the time that is spent in no forward pass. Passes a token are "
         "given for each member."
@@ -93,6 +94,8 @@ def _main_row(run: Run, runs: Sequence[Run]) -> list[str]:
     if not succeeded(run):
         return [*beginning, "failed", *[NOTHING] * 5, figure(run.get("load")), _reason(run)]
     first = run.get("first_seconds")
+    if run["tokens"] != run["new"]:  # the text ended before
+        beginning[2] = f"{run['tokens']} of {run['new']}"
     return [
         *beginning,
         spread(tokens_per_second(run)),
