@@ -138,6 +138,19 @@ def test_pictures_are_written(tmp_path):
         assert len(data) > 10_000
 
 
+def test_a_text_that_ended_before_says_so():
+    made = made_up()
+    made["end_to_end"]["runs"][0]["tokens"] = 31
+    assert made["end_to_end"]["runs"][0]["method"] == "SpecEM"
+    assert line_of(render(made, None, []), "float32", "SpecEM", "31 of 64")
+
+
+def test_names_are_no_formulas(tmp_path):
+    made = made_up()
+    made["end_to_end"]["runs"] += [alone(r"a$\bad$", context=context) for context in (512, 2048)]
+    assert "context.png" in draw(made, tmp_path)
+
+
 def test_no_picture_without_a_sweep(tmp_path):
     report = made_up()
     report["end_to_end"]["runs"] = [run("SpecEM"), alone("smollm2")]

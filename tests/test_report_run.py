@@ -182,19 +182,18 @@ def test_packages_are_looked_for_first(measured, monkeypatch, tmp_path, capsys, 
     assert capsys.readouterr().err.strip().endswith(f"pip install {package}")
 
 
-def test_it_starts_without_matplotlib():
-    program = "import sys; sys.modules['matplotlib'] = None; import benchmarks.report.__main__"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_a_model_that_does_not_load_is_said(measured, monkeypatch, tmp_path, capsys):
+    """One line, with what failed before; what was measured before is there."""
 
+    def measure(size, third, say, done):
+        done([*measured["runs"], run("SAFE", failure="RuntimeError: no room")])
+        raise MemoryError("too large\nby far")
 
-def test_models_are_looked_for_first(monkeypatch, tmp_path):
-    monkeypatch.setenv("ENSEMBLE_KERNELS_CACHE", str(tmp_path))
-    with pytest.raises(needs.MissingError, match="ensemble-decode models fetch"):
-        needs.check_models(None)
-    monkeypatch.setattr(needs, "model_path", lambda name: tmp_path)
-    with pytest.raises(needs.MissingError, match=f"--third: {tmp_path} is no model: "):
-        needs.check_models(str(tmp_path))
+    monkeypatch.setattr(report, "measure", measure)
+    assert call(monkeypatch, tmp_path) == 1
+    _, *lines = capsys.readouterr().err.splitlines()
+    assert lines == ["end to end: MemoryError: too large", "SAFE: RuntimeError: no room"]
+    assert "CoSD" in (tmp_path / "report.md").read_text()
 
 
 def test_an_interrupted_run_keeps_what_it_has(measured, monkeypatch, tmp_path, capsys):

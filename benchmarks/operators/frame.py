@@ -146,12 +146,8 @@ def compare(
         assert not broken, broken
         return []
     floor, bound = setting.ceilings.floor_us(work)
-    shared = {
-        "floor_us": floor,
-        "bound": bound,
-        "in_cache": len(buffers) * bytes_each < last_level_cache(),
-        "load": os.getloadavg()[0],
-    }
+    in_cache = len(buffers) * bytes_each < last_level_cache()
+    shared = {"floor_us": floor, "bound": bound, "in_cache": in_cache, "load": os.getloadavg()[0]}
     rows = []
     for alternative in alternatives:
         name = alternative.name
@@ -160,8 +156,8 @@ def compare(
             rows.append(row | alternative.as_row())
             continue
         row |= figures(seconds[name], seconds[runnable[0].name], floor)
-        peak = {"peak_mib": peaks[name]} if memory else {}
-        rows.append({**row, "match": matches[name], **peak})
+        row |= {"peak_mib": peaks[name]} if memory else {}
+        rows.append(row | {"match": matches[name]})
     return rows
 
 

@@ -102,7 +102,11 @@ def run(options: argparse.Namespace, console: Console, earlier: dict[str, Any] |
         if failure == INTERRUPTED:
             raise KeyboardInterrupt
     if options.only != "operators":
-        rows = measure(size, options.third, console.log, keep)
+        try:
+            rows = measure(size, options.third, console.log, keep)
+        except Exception as error:  # a model that does not load: what came before is written
+            failures.append(f"end to end: {type(error).__name__}: {error}".splitlines()[0])
+            rows = report.get("end_to_end", {}).get("runs", [])
         failures += [
             f"{row['method']}: {row['failure']}" for row in rows if row["ours"] and row["failure"]
         ]

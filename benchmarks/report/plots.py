@@ -84,7 +84,9 @@ def _sweep_figure(
     for axes, dtype in zip(panels, dtypes, strict=True):
         for (found, method), times in lines.items():
             if found == dtype:
-                axes.plot(list(times), list(times.values()), label=method, **styles[method])
+                # Between two of these matplotlib reads TeX.
+                label = method.replace("$", r"\$")
+                axes.plot(list(times), list(times.values()), label=label, **styles[method])
         values = sorted({v for (found, _), times in lines.items() if found == dtype for v in times})
         _set_axes(axes, values, logarithmic)
         axes.set_title(dtype)
