@@ -3,54 +3,134 @@
 #include "ensemble_kernels/gathers.hpp"
 #endif
 
-// Writes the scores, logits over temperature, of `count` logits from `start` on to the float or
-// double that they are computed in at `to`. True where one is NaN.
+// The highest score, logit over temperature, of each `block` of `count` logits from `start` on.
+// True where one is NaN.
 template <typename T>
-bool write_scores(const ModelRow& row, int64_t start, int64_t count, double temperature, void* to) {
+bool block_maxima(const ModelRow& row, int64_t start, int64_t count, int64_t block,
+                  double temperature, double* maxima) {
   using V = VectorOf<T>;
   using Scalar = typename V::Scalar;
   constexpr uint32_t all = V::size == 16 ? 0xffffu : 0xffu;
-  Scalar* scores = static_cast<Scalar*>(to) + start;
-  const V divisor = broadcast(static_cast<Scalar>(temperature));
   uint32_t numbers = all;
-  for_each_logits<T>(row, start, count, [&](int64_t i, V logits, int64_t n) EK_INLINE {
-    const V scaled = logits / divisor;
-    numbers &= lanes_at_least(scaled, scaled);
-    store_first(scores + i, scaled, n);
-  });
-  return numbers != all;
+  bool broken = false;
+  for (int64_t i = 0; i < count; i += block) {
+    V best = broadcast(-std::numeric_limits<Scalar>::infinity());
+    for_each_logits<T>(row, start + i, count - i < block ? count - i : block,
+                       [&](int64_t, V logits, int64_t) EK_INLINE {
+                         best = maximum(logits, best);
+                         numbers &= lanes_at_least(logits, logits);
+                       });
+    // A quotient rounds the same way everywhere, so that the highest logit has the highest one.
+    const Scalar score = highest(best) / static_cast<Scalar>(temperature);
+    broken = broken || score != score;
+    *maxima++ = static_cast<double>(score);
+  }
+  return broken || numbers != all;
 }
 
-// The columns of a chunk, from 0 on, that score above `threshold`, and their scores, log-sum-exp'ed
-// where a column has several ids. `row_scores` is what `write_scores` wrote. `scratch` has room for
-// the chunk's ids, its columns and 16 more doubles. Their number, or -1 for a map that is none.
-template <typename Scalar>
-int64_t high_scores(const void* row_scores, int64_t width, const MapChunk& map, double threshold,
-                    void* scratch, int32_t* columns, double* scores) {
-  using V = VectorOf<Scalar>;
-  constexpr Scalar nothing = -std::numeric_limits<Scalar>::infinity();
-  Scalar* values = static_cast<Scalar*>(scratch);
-  for_each_gathered(static_cast<const Scalar*>(row_scores), width, nothing,
-                    map.ids + map.offsets[0], map.offsets[map.count] - map.offsets[0],
-                    [&](int64_t i, V some) EK_INLINE { store(values + i, some); });
-  const V limit = broadcast(static_cast<Scalar>(threshold));
+// Of `count` ids from `start` on, those that score at least `lowest` and not -inf. Their number.
+template <typename T>
+int64_t ids_at_least(const ModelRow& row, int64_t start, int64_t count, double temperature,
+                     double lowest, int32_t* ids) {
+  using V = VectorOf<T>;
+  using Scalar = typename V::Scalar;
+  const V divisor = broadcast(static_cast<Scalar>(temperature));
+  const V limit = broadcast(static_cast<Scalar>(lowest));
+  const V nothing = broadcast(-std::numeric_limits<Scalar>::infinity());
   int64_t found = 0;
-  const bool is_map = for_each_spread<V>(
-      map, values, nothing,
-      [](const Scalar* x, int64_t n) EK_INLINE { return log_sum_exp(x, n); },
-      [&](int64_t column, V all, int64_t) EK_INLINE {
-        const uint32_t above = lanes_above(all, limit);
-        if (above == 0) {
-          return;
-        }
-        Scalar lanes[V::size];
-        store(lanes, all);
-        for (int lane = 0; lane < V::size; ++lane) {
-          if (above >> lane & 1) {
-            columns[found] = static_cast<int32_t>(column + lane);
-            scores[found++] = lanes[lane];
-          }
-        }
-      });
-  return is_map ? found : -1;
+  for_each_logits<T>(row, start, count, [&](int64_t i, V logits, int64_t) EK_INLINE {
+    const V scores = logits / divisor;
+    const uint32_t lanes = lanes_at_least(scores, limit) & lanes_above(scores, nothing);
+    for (int lane = 0; lanes >> lane; ++lane) {
+      if (lanes >> lane & 1) {
+        ids[found++] = static_cast<int32_t>(start + i + lane);
+      }
+    }
+  });
+  return found;
+}
+
+// Of `count` columns, those with more than one id. Their number, or -1 where the `count + 1` offsets
+// are not those of a map of `id_count` ids.
+inline int64_t columns_of_several(const int32_t* offsets, int64_t count, int64_t id_count,
+                                  int32_t* columns) {
+  constexpr int64_t step = 64;
+  if (offsets[0] < 0 || offsets[count] > id_count) {
+    return -1;
+  }
+  int64_t found = 0;
+  for (int64_t start = 0; start < count; start += step) {
+    const int64_t n = count - start < step ? count - start : step;
+    uint32_t several = 0;
+    if (n == step) {
+      for (int64_t i = start; i < start + step; ++i) {
+        several |= static_cast<uint32_t>(offsets[i + 1]) - static_cast<uint32_t>(offsets[i]);
+      }
+    }
+    if (n == step && several < 2) {
+      continue;
+    }
+    for (int64_t i = start; i < start + n; ++i) {
+      if (offsets[i + 1] < offsets[i]) {
+        return -1;
+      }
+      if (offsets[i + 1] - offsets[i] > 1) {
+        columns[found++] = static_cast<int32_t>(i);
+      }
+    }
+  }
+  return found;
+}
+
+// Bit i: the bit of ids[i], of which there are `width`, is set in `marks`.
+static inline uint32_t marked_lanes(const uint32_t* marks, int64_t width, const int32_t* ids) {
+#if EK_ISA >= 2
+  const __m512i at = _mm512_loadu_si512(ids);
+  const __mmask16 there =
+      _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(static_cast<int>(width)));
+  const __m512i words = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), there,
+                                                    _mm512_srli_epi32(at, 5), marks, 4);
+  const __m512i bits = _mm512_and_si512(at, _mm512_set1_epi32(31));
+  return _mm512_test_epi32_mask(words, _mm512_sllv_epi32(_mm512_set1_epi32(1), bits));
+#elif EK_ISA == 1
+  const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
+  const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(width)), at);
+  const __m256i there = _mm256_andnot_si256(_mm256_srai_epi32(at, 31), below);
+  const __m256i words =
+      _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(marks),
+                                  _mm256_srli_epi32(at, 5), there, 4);
+  // The bit wanted as the sign, which is what movemask takes.
+  const __m256i behind = _mm256_andnot_si256(at, _mm256_set1_epi32(31));
+  return static_cast<uint32_t>(
+      _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_sllv_epi32(words, behind))));
+#else
+  uint32_t lanes = 0;
+  for (int i = 0; i < Floats::size; ++i) {
+    const uint32_t id = static_cast<uint32_t>(ids[i]);
+    lanes |= (id < width ? marks[id >> 5] >> (id & 31) & 1 : 0) << i;
+  }
+  return lanes;
+#endif
+}
+
+// Where in `count` ids those stand whose bit is set in `marks`. Their number.
+inline int64_t marked_positions(const uint32_t* marks, int64_t width, const int32_t* ids,
+                                int64_t count, int32_t* positions) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; i += Floats::size) {
+    int32_t last[Floats::size];
+    const int32_t* some = ids + i;
+    if (count - i < Floats::size) {
+      std::fill(last, last + Floats::size, -1);
+      std::copy(some, ids + count, last);
+      some = last;
+    }
+    const uint32_t lanes = marked_lanes(marks, width, some);
+    for (int lane = 0; lanes >> lane; ++lane) {
+      if (lanes >> lane & 1) {
+        positions[found++] = static_cast<int32_t>(i + lane);
+      }
+    }
+  }
+  return found;
 }
