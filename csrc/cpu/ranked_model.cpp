@@ -70,8 +70,7 @@ std::vector<int32_t> RankedModel::ids_at_least(int64_t row, double bound,
   return ids;
 }
 
-std::vector<int32_t> RankedModel::positions_of(const std::vector<uint32_t>& marks,
-                                               const Part& part) const {
+std::vector<int32_t> RankedModel::positions_of(const MarkedIds& marks, const Part& part) const {
   const int64_t first = offsets_[0], count = offsets_[size_] - first;
   const int64_t end = first + part.end(count);
   const auto marked_positions = EK_DISPATCH(marked_positions);
@@ -79,7 +78,7 @@ std::vector<int32_t> RankedModel::positions_of(const std::vector<uint32_t>& mark
   int32_t found[top_k_chunk];
   size_t next = 0;
   for (int64_t start = first + part.begin(count); start < end; start += top_k_chunk) {
-    const int64_t number = marked_positions(marks.data(), width_, ids_ + start,
+    const int64_t number = marked_positions(marks, ids_ + start,
                                             std::min(top_k_chunk, end - start), found);
     for (int64_t i = 0; i < number; ++i) {
       const int64_t position = start + found[i];
@@ -127,7 +126,11 @@ std::vector<int64_t> RankedModel::best_columns(int64_t row, double bound,
                                                const std::vector<int32_t>& positions) const {
   BestCandidates best = best_of(row, positions);
   if (best.threshold() < bound) {
-    best = best_of(row, positions_of(marks(true), {0, 1}));
+    MarkedIds all(width_);
+    for (int64_t id = 0; id < width_; ++id) {
+      all.add(static_cast<int32_t>(id));
+    }
+    best = best_of(row, positions_of(all, {0, 1}));
   }
   std::vector<int64_t> columns;
   for (const Candidate& candidate : best.kept()) {

@@ -34,12 +34,9 @@ class RankedModel {
   // The row's ids that score at least `bound` and are not excluded.
   std::vector<int32_t> ids_at_least(int64_t row, double bound, const double* maxima) const;
 
-  // A bit for each id.
-  std::vector<uint32_t> marks(bool set) const {
-    return std::vector<uint32_t>(width_ / 32 + 1, set ? ~0u : 0u);
-  }
+  int64_t width() const { return width_; }
   // Where in a part of the map the columns stand that a marked id makes alone, ascending.
-  std::vector<int32_t> positions_of(const std::vector<uint32_t>& marks, const Part& part) const;
+  std::vector<int32_t> positions_of(const MarkedIds& marks, const Part& part) const;
 
   // The row's k likeliest columns, where `positions` has all columns of one id that reach `bound`.
   std::vector<int64_t> best_columns(int64_t row, double bound,

@@ -104,12 +104,12 @@ class TopK {
         ids[i] = models_[m].ids_at_least(group.first + row, group.bounds[i], maxima);
       }
     });
-    std::vector<std::vector<uint32_t>> marks;
+    std::vector<MarkedIds> marks;
     for (int64_t m = 0; m < count(); ++m) {
-      marks.push_back(models_[m].marks(false));
+      marks.emplace_back(models_[m].width());
       for (int64_t row = 0; row < group.count; ++row) {
         for (const int32_t id : ids[row * count() + m]) {
-          marks[m][id / 32] |= uint32_t{1} << id % 32;
+          marks[m].add(id);
         }
       }
     }

@@ -43,6 +43,29 @@ inline double top_k_bound(std::vector<double> maxima, int64_t k) {
   return maxima[wanted - 1];
 }
 
+// A set of a model's ids: a bit for each, and for each value of an id's lowest nine bits and of the
+// next nine, which tell in registers of most ids that they are not in a small set.
+struct MarkedIds {
+  explicit MarkedIds(int64_t width) : width(width), bits(width / 32 + 1) {}
+
+  void add(int32_t id) {
+    bits[id / 32] |= uint32_t{1} << id % 32;
+    low[id / 32 % 16] |= uint32_t{1} << id % 32;
+    high[id / 512 / 32 % 16] |= uint32_t{1} << id / 512 % 32;
+    ++added;
+  }
+  // Whether the digits tell enough.
+  bool few() const { return added <= 64; }
+  bool has(int32_t id) const {
+    return id >= 0 && id < width && (bits[id / 32] >> id % 32 & 1);
+  }
+
+  const int64_t width;
+  int64_t added = 0;
+  std::vector<uint32_t> bits;
+  uint32_t low[16] = {}, high[16] = {};
+};
+
 // A column of a model, by the place of its first id in the map: these ascend as columns do.
 struct Candidate {
   double score;

@@ -82,52 +82,65 @@ inline int64_t columns_of_several(const int32_t* offsets, int64_t count, int64_t
   return found;
 }
 
-// Bit i: the bit of ids[i], of which there are `width`, is set in `marks`.
-static inline uint32_t marked_lanes(const uint32_t* marks, int64_t width, const int32_t* ids) {
+// Bit i: ids[i] is marked.
+static inline uint32_t marked_lanes(const MarkedIds& marks, const int32_t* ids) {
 #if EK_ISA >= 2
   const __m512i at = _mm512_loadu_si512(ids);
   const __mmask16 there =
-      _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(static_cast<int>(width)));
-  const __m512i words = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), there,
-                                                    _mm512_srli_epi32(at, 5), marks, 4);
-  const __m512i bits = _mm512_and_si512(at, _mm512_set1_epi32(31));
-  return _mm512_test_epi32_mask(words, _mm512_sllv_epi32(_mm512_set1_epi32(1), bits));
-#elif EK_ISA == 1
-  const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
-  const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(width)), at);
-  const __m256i there = _mm256_andnot_si256(_mm256_srai_epi32(at, 31), below);
-  const __m256i words =
-      _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(marks),
-                                  _mm256_srli_epi32(at, 5), there, 4);
-  // The bit wanted as the sign, which is what movemask takes.
-  const __m256i behind = _mm256_andnot_si256(at, _mm256_set1_epi32(31));
-  return static_cast<uint32_t>(
-      _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_sllv_epi32(words, behind))));
+      _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(static_cast<int>(marks.width)));
+  const __m512i words = _mm512_mask_i32gather_epi32(
+      _mm512_setzero_si512(), there, _mm512_srli_epi32(at, 5), marks.bits.data(), 4);
+  return _mm512_test_epi32_mask(_mm512_rorv_epi32(words, at), _mm512_set1_epi32(1));
 #else
   uint32_t lanes = 0;
   for (int i = 0; i < Floats::size; ++i) {
-    const uint32_t id = static_cast<uint32_t>(ids[i]);
-    lanes |= (id < width ? marks[id >> 5] >> (id & 31) & 1 : 0) << i;
+    lanes |= static_cast<uint32_t>(marks.has(ids[i])) << i;
   }
   return lanes;
 #endif
 }
 
-// Where in `count` ids those stand whose bit is set in `marks`. Their number.
-inline int64_t marked_positions(const uint32_t* marks, int64_t width, const int32_t* ids,
-                                int64_t count, int32_t* positions) {
+// Bit i: ids[i] may be marked, as far as its digits tell.
+static inline uint32_t passing_lanes(const MarkedIds& marks, const int32_t* ids) {
+#if EK_ISA >= 2
+  const __m512i at = _mm512_loadu_si512(ids), next = _mm512_srli_epi32(at, 9);
+  // Permutations and rotations take of an index the bits that they need.
+  const auto digit = [](const uint32_t* table, __m512i at) EK_INLINE {
+    const __m512i words =
+        _mm512_permutexvar_epi32(_mm512_srli_epi32(at, 5), _mm512_loadu_si512(table));
+    return _mm512_rorv_epi32(words, at);
+  };
+  const __m512i both = _mm512_and_si512(digit(marks.low, at), digit(marks.high, next));
+  return _mm512_test_epi32_mask(both, _mm512_set1_epi32(1));
+#elif EK_ISA == 1
+  const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids));
+  const auto digit = [](const uint32_t* table, __m256i at) EK_INLINE {
+    const __m256i* halves = reinterpret_cast<const __m256i*>(table);
+    const __m256i folded =
+        _mm256_or_si256(_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1));
+    const __m256i words = _mm256_permutevar8x32_epi32(folded, _mm256_srli_epi32(at, 5));
+    // The bit wanted as the sign, which is what movemask takes.
+    return _mm256_sllv_epi32(words, _mm256_andnot_si256(at, _mm256_set1_epi32(31)));
+  };
+  const __m256i both = _mm256_and_si256(digit(marks.low, at),
+                                        digit(marks.high, _mm256_srli_epi32(at, 9)));
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(both)));
+#else
+  return marked_lanes(marks, ids);
+#endif
+}
+
+// Where in `count` ids those stand that are marked. Their number.
+inline int64_t marked_positions(const MarkedIds& marks, const int32_t* ids, int64_t count,
+                                int32_t* positions) {
   int64_t found = 0;
   for (int64_t i = 0; i < count; i += Floats::size) {
-    int32_t last[Floats::size];
-    const int32_t* some = ids + i;
-    if (count - i < Floats::size) {
-      std::fill(last, last + Floats::size, -1);
-      std::copy(some, ids + count, last);
-      some = last;
+    uint32_t lanes = (1u << (count - i < Floats::size ? count - i : Floats::size)) - 1;
+    if (count - i >= Floats::size) {
+      lanes = marks.few() ? passing_lanes(marks, ids + i) : marked_lanes(marks, ids + i);
     }
-    const uint32_t lanes = marked_lanes(marks, width, some);
     for (int lane = 0; lanes >> lane; ++lane) {
-      if (lanes >> lane & 1) {
+      if ((lanes >> lane & 1) && marks.has(ids[i + lane])) {
         positions[found++] = static_cast<int32_t>(i + lane);
       }
     }
