@@ -3,6 +3,15 @@
 #include "ensemble_kernels/gathers.hpp"
 #endif
 
+// What is read in order is asked for that much earlier, since a processor's own prefetch begins
+// anew in each page. More than a page is no better.
+constexpr int64_t bytes_ahead = 3072;
+
+template <typename T>
+static inline void prefetch_ahead(const T* p) {
+  EK_PREFETCH(reinterpret_cast<const char*>(p) + bytes_ahead);
+}
+
 // The highest score, logit over temperature, of each `block` of `count` logits from `start` on.
 // True where one is NaN.
 template <typename T>
@@ -13,10 +22,12 @@ bool block_maxima(const ModelRow& row, int64_t start, int64_t count, int64_t blo
   constexpr uint32_t all = V::size == 16 ? 0xffffu : 0xffu;
   uint32_t numbers = all;
   bool broken = false;
+  const T* data = static_cast<const T*>(row.data) + start * row.stride;
   for (int64_t i = 0; i < count; i += block) {
     V best = broadcast(-std::numeric_limits<Scalar>::infinity());
     for_each_logits<T>(row, start + i, count - i < block ? count - i : block,
-                       [&](int64_t, V logits, int64_t) EK_INLINE {
+                       [&](int64_t j, V logits, int64_t) EK_INLINE {
+                         prefetch_ahead(data + (i + j) * row.stride);
                          best = maximum(logits, best);
                          numbers &= lanes_at_least(logits, logits);
                        });
@@ -63,6 +74,9 @@ inline int64_t columns_of_several(const int32_t* offsets, int64_t count, int64_t
     const int64_t n = count - start < step ? count - start : step;
     uint32_t several = 0;
     if (n == step) {
+      for (int64_t i = start; i < start + step; i += 16) {
+        prefetch_ahead(offsets + i);
+      }
       for (int64_t i = start; i < start + step; ++i) {
         several |= static_cast<uint32_t>(offsets[i + 1]) - static_cast<uint32_t>(offsets[i]);
       }
@@ -135,6 +149,7 @@ inline int64_t marked_positions(const MarkedIds& marks, const int32_t* ids, int6
                                 int32_t* positions) {
   int64_t found = 0;
   for (int64_t i = 0; i < count; i += Floats::size) {
+    prefetch_ahead(ids + i);
     uint32_t lanes = (1u << (count - i < Floats::size ? count - i : Floats::size)) - 1;
     if (count - i >= Floats::size) {
       lanes = marks.few() ? passing_lanes(marks, ids + i) : marked_lanes(marks, ids + i);
