@@ -1,7 +1,5 @@
 // Compiled for each instruction set by foreach_isa.hpp; see top_k_union.hpp.
-#ifndef EK_GATHERS_INCLUDED
 #include "ensemble_kernels/gathers.hpp"
-#endif
 
 // What is read in order is asked for that much earlier, since a processor's own prefetch begins
 // anew in each page. More than a page is no better.
