@@ -58,7 +58,7 @@ std::vector<int32_t> RankedModel::ids_at_least(int64_t row, double bound,
                                                const double* maxima) const {
   const ModelRow logits = model_.row(row, element_size_);
   std::vector<int32_t> ids;
-  int32_t found[1024];
+  int32_t found[top_k_largest_block];
   for (int64_t block = 0; block < blocks(); ++block) {
     if (maxima[block] >= bound && maxima[block] > nothing) {
       const int64_t start = block * block_;

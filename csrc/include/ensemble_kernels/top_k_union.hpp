@@ -1,12 +1,13 @@
 // `top_k_union`: the union of several models' k likeliest columns, scored by each of them.
 //
-// Floor: R·Σ V_m·b bytes and the map, once; what follows touches only the candidates. A row's logits
-// are read once, in order, for the highest score of each block; the k-th best of these, or one a bit
-// lower, is what k ids and probably little more reach, and only blocks that reach it are searched for
-// them. One pass over the map's ids, for several rows, finds the columns that they make alone;
-// columns of several ids, of which there are few, are found in the offsets and scored all. Where that
-// gives less than k columns that reach the bound, some of its ids having none, all columns of the row
-// are scored. Scores are compared as they are, in float32 or float64, so that ties are exact.
+// Floor: R·Σ V_m·b bytes and the map, once; what follows touches only the candidates. A row's
+// logits are read once, in order, for the highest score of each block. The k-th best of these, or
+// one a bit lower, is a bound that k ids reach and probably not many more; only blocks that reach
+// it are searched for them. One pass over the map's ids, for several rows, finds the columns that
+// such ids make alone. Columns of several ids, of which there are few, are found in the offsets and
+// scored all. Where that gives less than k columns that reach the bound, since some of the ids have
+// none, all columns of the row are scored. Scores are compared as they are, in float32 or float64,
+// so that ties are exact.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +25,13 @@ namespace ensemble_kernels {
 constexpr int64_t top_k_stretch = 32768;  // logits, columns or ids of a unit of work
 constexpr int64_t top_k_chunk = 512;      // ids or columns that are searched at once
 constexpr int64_t top_k_rows = 16;        // rows for which one pass over the ids is made
-constexpr int64_t top_k_spare = 8;        // ids beyond k, since some may have no column of their own
+constexpr int64_t top_k_spare = 8;        // ids beyond k: some may have no column of their own
+constexpr int64_t top_k_largest_block = 1024;
 
 // Logits of a block: enough blocks that few of the k likeliest ids share one.
 inline int64_t top_k_block(int64_t width, int64_t k) {
   const int64_t wanted = width / (16 * (k + top_k_spare));
-  return std::min<int64_t>(std::max<int64_t>(wanted / 32 * 32, 32), 1024);
+  return std::min<int64_t>(std::max<int64_t>(wanted / 32 * 32, 32), top_k_largest_block);
 }
 
 // What at least k and a few ids score, by the maxima of the blocks; -inf where there are too few.

@@ -59,8 +59,8 @@ int64_t ids_at_least(const ModelRow& row, int64_t start, int64_t count, double t
   return found;
 }
 
-// Of `count` columns, those with more than one id. Their number, or -1 where the `count + 1` offsets
-// are not those of a map of `id_count` ids.
+// Of `count` columns, those with more than one id. Their number, or -1 where the `count + 1`
+// offsets are not those of a map of `id_count` ids.
 inline int64_t columns_of_several(const int32_t* offsets, int64_t count, int64_t id_count,
                                   int32_t* columns) {
   constexpr int64_t step = 64;
