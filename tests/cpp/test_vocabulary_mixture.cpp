@@ -112,7 +112,7 @@ void compare(const Kernels<T, Sum>& kernels, double tolerance) {
         const MapChunk chunk{map.offsets.get(), map.ids.get(), count};
         double mass = 0;
         const bool first = variant % 3 == 0;
-        CHECK(kernels.mix(powers.get(), chunk, share, logs, first, scratch.get(), sums.get(), mass));\
+        CHECK(kernels.mix(powers.get(), chunk, share, logs, first, scratch.get(), sums.get(), mass));
         for (int64_t i = 0; i < count; ++i) {
           const double before = first ? 0 : logs ? -1 : 1;
           CHECK_CLOSE(sums[i], before + 0.5 * columns[i], tolerance * (logs ? 64 : 2));
