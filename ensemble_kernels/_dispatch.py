@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch import Tensor
@@ -92,7 +92,12 @@ def _missing(operator: str, backend: str) -> str | None:
         return _cuda.missing(operator)
     if _native.MISSING is not None:
         return _native.MISSING
-    return None if _native.registered(operator, "CPU") else _NOT_INCLUDED
+    return None if _in_library(operator) else _NOT_INCLUDED
+
+
+@cache  # asked in each call that names the back end
+def _in_library(operator: str) -> bool:
+    return _native.registered(operator, "CPU")
 
 
 def backends() -> dict[str, dict[str, str | None]]:

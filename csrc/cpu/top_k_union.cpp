@@ -1,185 +1,164 @@
 // `top_k_union` on CPU tensors.
 #include "ensemble_kernels/top_k_union.hpp"
 
-#include <memory>
 #include <tuple>
 
 #include "operators.hpp"
-#include "union_models.hpp"
-
-#define EK_KERNELS "ensemble_kernels/top_k_union_kernels.hpp"
-#include "ensemble_kernels/foreach_isa.hpp"
+#include "ranked_model.hpp"
 
 namespace ensemble_kernels {
 
 namespace {
 
-constexpr double nothing = -std::numeric_limits<double>::infinity();
-
-// A model that has a say, and its kernels.
-struct RankedModel {
-  UnionModel model;
-  Tensor score_columns;
-  int64_t element_size;
-  decltype(&portable::write_scores<float>) write_scores;
-  decltype(&portable::high_scores<float>) high_scores;
+// Rows that are selected together, and what is known of them.
+struct RowGroup {
+  int64_t first, count;
+  std::vector<char> broken;    // [units]
+  std::vector<double> maxima;  // [rows, blocks of all models]
+  std::vector<double> bounds;  // [rows, models]
+  std::vector<std::vector<int32_t>> positions;  // [models]
 };
 
 class TopK {
  public:
   TopK(const std::vector<UnionModel>& models, const std::vector<Tensor>& score_columns, int64_t k)
       : size_(models[0].offsets.size(0) - 1),
-        stretches_(std::max<int64_t>(1, (size_ + top_k_stretch - 1) / top_k_stretch)),
-        k_(std::min(k, std::max<int64_t>(1, size_))) {
+        stretches_(std::max<int64_t>(1, (size_ + top_k_stretch - 1) / top_k_stretch)) {
     for (size_t m = 0; m < models.size(); ++m) {
-      if (models[m].weight == 0) {
-        continue;
+      if (models[m].weight != 0) {
+        models_.emplace_back(models[m], score_columns[m], k);
+        first_block_.push_back(first_block_.back() + models_.back().blocks());
       }
-      with_float_type(models[m].logits, [&](auto tag) {
-        using T = typename decltype(tag)::Type;
-        using Scalar = decltype(widen(T()));
-        models_.push_back({models[m], torch::stable::contiguous(score_columns[m]), sizeof(T),
-                           EK_DISPATCH(write_scores<T>), EK_DISPATCH(high_scores<Scalar>)});
-        first_score_.push_back(first_score_.back() + models[m].logits.size(1));
-      });
     }
   }
 
-  // One row's columns, ascending, then -1, and their probabilities.
-  void row(int64_t row, int64_t width, int64_t* columns, float* probabilities) {
-    const int64_t units = static_cast<int64_t>(models_.size()) * stretches_;
-    // Of the models in turn; those of float32 take half of their room.
-    const std::unique_ptr<double[]> scores(new double[first_score_.back()]);
-    std::vector<char> broken(units);
-    for_each_unit(units, 0.2 * static_cast<double>(std::min(size_, top_k_stretch)), [&](int64_t i) {
-      const RankedModel& ranked = models_[i / stretches_];
-      // Of all logits, also those that no column has: one that is NaN breaks the row.
-      const int64_t size = ranked.model.logits.size(1), stretch = i % stretches_;
-      const int64_t begin = size * stretch / stretches_, end = size * (stretch + 1) / stretches_;
-      broken[i] = ranked.write_scores(ranked.model.row(row, ranked.element_size), begin,
-                                      end - begin, ranked.model.temperature,
-                                      scores.get() + first_score_[i / stretches_]);
+  // False where one is none. Before all else.
+  bool read_maps() {
+    std::vector<std::vector<int32_t>> several(count() * stretches_);
+    std::atomic<bool> all{true};
+    for_each_part(1, 0.1, [&](int64_t, int64_t m, const Part& part) {
+      if (!models_[m].find_several(part, several[m * stretches_ + part.index])) {
+        all = false;
+      }
     });
-    std::vector<std::vector<Candidate>> parts(units);
-    for_each_unit(units, static_cast<double>(std::min(size_, top_k_stretch)), [&](int64_t i) {
-      const int64_t m = i / stretches_;
-      parts[i] = best_of_stretch(models_[m], scores.get() + first_score_[m], i % stretches_);
-    });
-    if (!bad_map_) {
-      const bool any = std::count(broken.begin(), broken.end(), 1) > 0;
-      mix_candidates(scores.get(), any, candidates(parts.data()), width, columns, probabilities);
+    for (int64_t m = 0; m < count() && all; ++m) {
+      models_[m].set_several(joined(several.data() + m * stretches_));
     }
+    return all;
   }
 
-  double cost_of_row() const {
-    return static_cast<double>(size_ * static_cast<int64_t>(models_.size()));
+  // The columns, ascending, then -1, and the probabilities of `rows` rows from `first` on.
+  void select(int64_t first, int64_t rows, int64_t width, int64_t* columns, float* probabilities) {
+    RowGroup group{first, rows, std::vector<char>(rows * count() * stretches_),
+                   std::vector<double>(rows * first_block_.back()),
+                   std::vector<double>(rows * count()), {}};
+    for_each_part(rows, 0.1, [&](int64_t row, int64_t m, const Part& part) {
+      group.broken[(row * count() + m) * stretches_ + part.index] =
+          models_[m].find_maxima(first + row, part, maxima_of(group, row, m));
+    });
+    find_positions(group);
+    for_each_unit(rows, 5000.0, [&](int64_t row) {
+      mix(group, row, width, columns + (first + row) * width,
+          probabilities + (first + row) * width);
+    });
   }
-
-  bool bad_map() const { return bad_map_; }
 
  private:
-  std::vector<Candidate> best_of_stretch(const RankedModel& ranked, const void* row_scores,
-                                         int64_t stretch) {
-    const int64_t begin = stretch * top_k_stretch, end = std::min(size_, begin + top_k_stretch);
-    BestCandidates best(k_);
-    std::vector<int32_t> found(top_k_chunk);
-    std::vector<double> scores(top_k_chunk);
-    for (int64_t start = begin; start < end; start += top_k_chunk) {
-      const int64_t count =
-          high_scores(ranked, row_scores, start, std::min(top_k_chunk, end - start),
-                      best.threshold(), found.data(), scores.data());
-      for (int64_t i = 0; i < count; ++i) {
-        best.push({scores[i], start + found[i]});
-      }
-      if (count > 0) {
-        best.shrink();
-      }
-    }
-    return best.kept();
+  int64_t count() const { return static_cast<int64_t>(models_.size()); }
+
+  double* maxima_of(RowGroup& group, int64_t row, int64_t m) const {
+    return group.maxima.data() + row * first_block_.back() + first_block_[m];
   }
 
-  int64_t high_scores(const RankedModel& ranked, const void* row_scores, int64_t start,
-                      int64_t count, double threshold, int32_t* found, double* scores) {
-    MapChunk map;
-    int64_t number = -1;
-    if (ranked.model.chunk(start, count, map)) {
-      const int64_t ids = map.offsets[count] - map.offsets[0];
-      const std::unique_ptr<double[]> scratch(new double[ids + count + 16]);
-      number = ranked.high_scores(row_scores, ranked.model.logits.size(1), map, threshold,
-                                  scratch.get(), found, scores);
-    }
-    if (number < 0) {
-      bad_map_ = true;
-    }
-    return number;
+  bool is_broken(const RowGroup& group, int64_t row) const {
+    const auto begin = group.broken.begin() + row * count() * stretches_;
+    return std::count(begin, begin + count() * stretches_, 1) > 0;
   }
 
-  // The union, ascending, of each model's k best of its stretches.
-  std::vector<int64_t> candidates(const std::vector<Candidate>* parts) const {
-    std::vector<int64_t> columns;
-    for (size_t m = 0; m < models_.size(); ++m) {
-      BestCandidates best(k_);
-      for (int64_t stretch = 0; stretch < stretches_; ++stretch) {
-        for (const Candidate& candidate : *parts++) {
-          best.push(candidate);
+  // `body(row, model, part)`; `cost` is that of one logit, column or id.
+  template <typename Body>
+  void for_each_part(int64_t rows, double cost, const Body& body) const {
+    const int64_t units = count() * stretches_;
+    cost *= static_cast<double>(std::min(size_, top_k_stretch));
+    for_each_unit(rows * units, cost, [&](int64_t i) {
+      body(i / units, i % units / stretches_, Part{i % stretches_, stretches_});
+    });
+  }
+
+  std::vector<int32_t> joined(const std::vector<int32_t>* parts) const {
+    std::vector<int32_t> all;
+    for (int64_t i = 0; i < stretches_; ++i) {
+      all.insert(all.end(), parts[i].begin(), parts[i].end());
+    }
+    return all;
+  }
+
+  // The bounds of all rows, and for each model where any row's ids that reach them are in the map.
+  void find_positions(RowGroup& group) const {
+    std::vector<std::vector<int32_t>> ids(group.count * count());
+    for_each_unit(group.count * count(), 3000.0, [&](int64_t i) {
+      const int64_t row = i / count(), m = i % count();
+      if (!is_broken(group, row)) {
+        double* maxima = maxima_of(group, row, m);
+        group.bounds[i] = top_k_bound({maxima, maxima + models_[m].blocks()}, models_[m].k());
+        ids[i] = models_[m].ids_at_least(group.first + row, group.bounds[i], maxima);
+      }
+    });
+    std::vector<MarkedIds> marks;
+    for (int64_t m = 0; m < count(); ++m) {
+      marks.emplace_back(models_[m].width());
+      for (int64_t row = 0; row < group.count; ++row) {
+        for (const int32_t id : ids[row * count() + m]) {
+          marks[m].add(id);
         }
       }
-      best.shrink();
-      for (const Candidate& candidate : best.kept()) {
-        columns.push_back(candidate.column);
-      }
+    }
+    std::vector<std::vector<int32_t>> parts(count() * stretches_);
+    for_each_part(1, 0.3, [&](int64_t, int64_t m, const Part& part) {
+      parts[m * stretches_ + part.index] = models_[m].positions_of(marks[m], part);
+    });
+    for (int64_t m = 0; m < count(); ++m) {
+      group.positions.push_back(joined(parts.data() + m * stretches_));
+    }
+  }
+
+  // The union, ascending, of each model's k likeliest columns.
+  std::vector<int64_t> candidates(const RowGroup& group, int64_t row) const {
+    std::vector<int64_t> columns;
+    for (int64_t m = 0; m < count(); ++m) {
+      const std::vector<int64_t> best = models_[m].best_columns(
+          group.first + row, group.bounds[row * count() + m], group.positions[m]);
+      columns.insert(columns.end(), best.begin(), best.end());
     }
     std::sort(columns.begin(), columns.end());
     columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
     return columns;
   }
 
-  void mix_candidates(const double* scores, bool broken, const std::vector<int64_t>& candidates,
-                      int64_t width, int64_t* columns, float* probabilities) {
-    std::vector<double> mixed(candidates.size());
-    for (size_t m = 0; m < models_.size() && !candidates.empty(); ++m) {
-      add_softmax(scores_of(models_[m], scores + first_score_[m], candidates),
-                  models_[m].model.weight, mixed.data());
+  void mix(const RowGroup& group, int64_t row, int64_t width, int64_t* columns,
+           float* probabilities) const {
+    std::vector<int64_t> chosen;
+    if (!is_broken(group, row)) {
+      chosen = candidates(group, row);
     }
-    broken = broken || candidates.empty() ||
-             std::any_of(mixed.begin(), mixed.end(), [](double p) { return p != p; });
-    const int64_t count = broken ? 0 : static_cast<int64_t>(candidates.size());
-    std::copy(candidates.begin(), candidates.begin() + count, columns);
-    std::copy(mixed.begin(), mixed.begin() + count, probabilities);
-    std::fill(columns + count, columns + width, -1);
-    std::fill(probabilities + count, probabilities + width,
+    std::vector<double> mixed(chosen.size());
+    for (int64_t m = 0; m < count() && !chosen.empty(); ++m) {
+      add_softmax(models_[m].scores_of(group.first + row, chosen), models_[m].weight(),
+                  mixed.data());
+    }
+    const bool broken = chosen.empty() || std::any_of(mixed.begin(), mixed.end(),
+                                                      [](double p) { return p != p; });
+    const int64_t number = broken ? 0 : static_cast<int64_t>(chosen.size());
+    std::copy(chosen.begin(), chosen.begin() + number, columns);
+    std::copy(mixed.begin(), mixed.begin() + number, probabilities);
+    std::fill(columns + number, columns + width, -1);
+    std::fill(probabilities + number, probabilities + width,
               broken ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
   }
 
-  // One model's scores of the candidates: n that take the score of one column get it less ln n.
-  std::vector<double> scores_of(const RankedModel& ranked, const void* row_scores,
-                                const std::vector<int64_t>& candidates) {
-    std::vector<int32_t> sources;
-    for (const int64_t column : candidates) {
-      sources.push_back(data_of<int32_t>(ranked.score_columns)[column]);
-    }
-    std::vector<int32_t> sorted = sources;
-    std::sort(sorted.begin(), sorted.end());
-    std::vector<double> scores;
-    for (const int32_t source : sources) {
-      if (source < 0 || source >= size_) {
-        scores.push_back(nothing);
-        continue;
-      }
-      const auto sharers = std::equal_range(sorted.begin(), sorted.end(), source);
-      int32_t found;
-      double score = nothing;
-      high_scores(ranked, row_scores, source, 1, nothing, &found, &score);
-      scores.push_back(score -
-                       std::log(static_cast<double>(sharers.second - sharers.first)));
-    }
-    return scores;
-  }
-
-  const int64_t size_, stretches_, k_;
+  const int64_t size_, stretches_;
   std::vector<RankedModel> models_;
-  std::vector<int64_t> first_score_{0};
-  std::atomic<bool> bad_map_{false};
+  std::vector<int64_t> first_block_{0};
 };
 
 }  // namespace
@@ -195,13 +174,12 @@ std::tuple<Tensor, Tensor> top_k_union(std::vector<Tensor> logits, std::vector<T
   Tensor columns = empty_cpu({rows, width}, ScalarType::Long);
   Tensor probabilities = empty_cpu({rows, width}, ScalarType::Float);
   TopK top(models, score_columns, k);
-  const auto select_row = [&](int64_t row) {
-    top.row(row, width, writable<int64_t>(columns) + row * width,
-            writable<float>(probabilities) + row * width);
-  };
-  for_each_row(rows, top.cost_of_row(), select_row);
-  if (top.bad_map()) {
+  if (!top.read_maps()) {
     raise_bad_map();
+  }
+  for (int64_t first = 0; first < rows; first += top_k_rows) {
+    top.select(first, std::min(top_k_rows, rows - first), width, writable<int64_t>(columns),
+               writable<float>(probabilities));
   }
   return {columns, probabilities};
 }

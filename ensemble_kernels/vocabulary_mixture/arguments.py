@@ -41,7 +41,11 @@ def real_columns(logits: Sequence[Tensor], alignment: VocabularyAlignment) -> li
     if not torch.compiler.is_compiling():  # a warning would break the graph
         alignment.note_unmapped([given.shape[1] for given in logits])
     sizes = alignment.table_sizes
-    return [given[:, :size] for given, size in zip(logits, sizes, strict=True)]
+    # A view takes longer than some whole operators; mostly none is needed.
+    return [
+        given if given.shape[1] <= size else given[:, :size]
+        for given, size in zip(logits, sizes, strict=True)
+    ]
 
 
 def weight_tensor(weights: Sequence[float] | Tensor | None, logits: Sequence[Tensor]) -> Tensor:

@@ -149,6 +149,17 @@ if not INTERPRETED:  # the contents of a map are not read before a launch on a G
         maps = [(torch.tensor(offsets, dtype=torch.int32), torch.arange(3, dtype=torch.int32))]
         with pytest.raises(ValueError, match="map_offsets must be non-decreasing"):
             mix([torch.zeros(1, 3)], maps)
+        with pytest.raises(ValueError, match="map_offsets must be non-decreasing"):
+            top_k([torch.zeros(1, 3)], maps, 2)
+
+    @pytest.mark.parametrize("wrong", [-1, 2001, 2**31 - 1, -(2**31)])
+    @pytest.mark.parametrize("column", [0, 511, 512, 1000, 2000])
+    def test_one_offset_that_is_wrong(column, wrong):
+        offsets = torch.arange(2001, dtype=torch.int32)
+        offsets[column] = wrong
+        maps = [(offsets, torch.arange(2000, dtype=torch.int32))]
+        with pytest.raises(ValueError, match="map_offsets must be non-decreasing"):
+            top_k([torch.zeros(1, 2000)], maps, 2)
 
 
 def test_ids_outside_of_the_logits_count_for_nothing():
@@ -196,6 +207,19 @@ def test_top_k_of_many_columns(k, dtype):
         again = with_threads(1 + run % 2, lambda: top_k(logits, maps, k))
         assert torch.equal(first[0], again[0])
         assert torch.equal(first[1], again[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_top_k_of_a_row_is_the_same_among_others(dtype):
+    rows = few(35, 3)
+    maps, logits = large_case(dtype, rows=rows, size=few(20_000, 3_000))
+    logits[0][1, 7] = math.nan
+    columns, probabilities = top_k(logits, maps, 10)
+    assert columns[1].tolist() == [-1] * 20
+    for row in range(rows):
+        alone = top_k([x[row : row + 1] for x in logits], maps, 10)
+        assert torch.equal(columns[row], alone[0][0])
+        assert torch.equal(probabilities[row].nan_to_num(-1), alone[1][0].nan_to_num(-1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

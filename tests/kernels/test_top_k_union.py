@@ -1,4 +1,5 @@
 import math
+import random
 
 import pytest
 import torch
@@ -7,12 +8,14 @@ from hypothesis import strategies as st
 
 from ensemble_kernels import VocabularyAlignment, top_k_union
 
-from .lane import examples
-from .oracles.vocabulary_mixture import END, top_k_row, union
-from .vocabulary_strategies import align, mixtures, rows_of
+from .lane import examples, few
+from .oracles.vocabulary_mixture import END, Model, top_k_row, union
+from .vocabulary_strategies import DTYPES, align, mixtures, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:little overlap", "ignore:.* have ids up to")
 
+# Which ids stand above the others.
+LIKELIEST = ("none", "any", "of no column", "of one column", "neighbours")
 # Halves are exact in every dtype, so that ties are ties in all of them.
 HALVES = st.one_of(st.integers(-16, 16).map(lambda n: n / 2), st.just(-math.inf))
 
@@ -31,10 +34,14 @@ def test_top_k_is_that_of_the_dicts(mixture, k, data):
     alignment = alignment.with_first_subtokens([m.first_subtoken for m in drawn])
     top = top_k_union(logits, alignment, k=k, weights=weights, temperature=temperatures)
     assert top.columns.shape == top.probabilities.shape == (logits[0].shape[0], len(drawn) * k)
+    check_rows(top, drawn, logits, weights, temperatures, k)
+
+
+def check_rows(top, drawn, logits, weights, temperatures, k):
     keys = union(drawn)
     for r, row in enumerate(rows_of(logits)):
         expected, gap = top_k_row(drawn, row, weights, temperatures, k)
-        if 0 < abs(gap) < 1e-4:
+        if gap < 1e-4:
             continue  # nearer than float32 can tell
         columns, probabilities = top.columns[r].tolist(), top.probabilities[r].tolist()
         if any(math.isnan(p) for p in expected.values()) or not expected:
@@ -45,6 +52,44 @@ def test_top_k_is_that_of_the_dicts(mixture, k, data):
         assert columns == order + [-1] * (len(columns) - len(order))
         padded = [expected[keys[c]] for c in order] + [0.0] * (len(columns) - len(order))
         assert probabilities == pytest.approx(padded, rel=2e-5, abs=2e-6)
+
+
+TOKENS_OF_BLOCKS = few(1500, 600)  # enough that only some blocks of logits can matter
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), st.sampled_from(LIKELIEST))
+@settings(max_examples=examples(40), deadline=None)
+def test_top_k_of_many_tokens(seed, k, likeliest):
+    rng = random.Random(seed)
+    texts = [b"%d" % i for i in range(2 * TOKENS_OF_BLOCKS)]
+    drawn, logits, temperatures = [], [], [0.5, 1.5]
+    dtype = rng.choice(DTYPES)
+    for _ in range(2):
+        table = rng.sample(texts, TOKENS_OF_BLOCKS)
+        for _ in range(20):  # ids of no column, and several of one
+            table[rng.randrange(TOKENS_OF_BLOCKS)] = None
+            table[rng.randrange(TOKENS_OF_BLOCKS)] = table[0]
+        drawn.append(Model(table, rng.sample(range(TOKENS_OF_BLOCKS), 3)))
+        rows = [[rng.randint(-8, 8) / 2 for _ in table] for _ in range(3)]
+        for row in rows:
+            for i in likely_ids(drawn[-1], likeliest, k, rng):
+                row[i] = rng.randint(10, 40) / 2
+        logits.append(torch.tensor(rows).to(dtype))
+    alignment = align(drawn).with_first_subtokens([{}, {}])
+    top = top_k_union(logits, alignment, k=k, temperature=temperatures)
+    check_rows(top, drawn, logits, [1.0, 1.0], temperatures, k)
+
+
+def likely_ids(model, likeliest, k, rng):
+    ids = range(len(model.table))
+    of = {
+        "none": [],
+        "any": ids,
+        "of no column": [i for i in ids if model.key(i) is None],
+        "of one column": [i for i in ids if model.key(i) == model.table[0]],
+        "neighbours": ids[40 : 40 + 2 * k],
+    }[likeliest]
+    return rng.sample(of, min(len(of), 2 * k + 8))
 
 
 @pytest.mark.parametrize("bad", [math.nan, "all -inf"])

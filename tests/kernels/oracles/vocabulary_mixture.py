@@ -86,7 +86,7 @@ def text_scores(model, logits, temperature):
 
 
 def top_k_row(models, logits, weights, temperatures, k):
-    """(probability of each candidate, smallest gap that decided a rank) of one row."""
+    """(probability of each candidate, how near to a k-th score another one is) of one row."""
     weights = [w / math.fsum(weights) for w in weights]
     scores = [text_scores(*args) for args in zip(models, logits, temperatures, strict=True)]
     order = {key: i for i, key in enumerate(union(models))}
@@ -98,7 +98,8 @@ def top_k_row(models, logits, weights, temperatures, k):
         ranked = sorted(finite, key=lambda key: (-own[key], order[key]))
         candidates.update(ranked[:k])
         if len(ranked) > k:
-            gap = min(gap, own[ranked[k - 1]] - own[ranked[k]])
+            away = [abs(own[key] - own[ranked[k - 1]]) for key in ranked]
+            gap = min([gap, *(distance for distance in away if distance > 0)])
     mixed = dict.fromkeys(candidates, 0.0)
     for model, weight, own in zip(models, weights, scores, strict=True):
         if weight == 0:
