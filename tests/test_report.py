@@ -1,12 +1,13 @@
 """The report of a benchmark: its text and its pictures, from made-up figures."""
 
+import math
 import re
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks.report import history
+from benchmarks.report import history, plots
 from benchmarks.report.cells import sweep
 from benchmarks.report.history import compare
 from benchmarks.report.markdown import render, short_table
@@ -149,6 +150,23 @@ def test_names_are_no_formulas(tmp_path):
     made = made_up()
     made["end_to_end"]["runs"] += [alone(r"a$\bad$", context=context) for context in (512, 2048)]
     assert "context.png" in draw(made, tmp_path)
+
+
+def test_axes_say_what_was_changed_and_failures_are_gaps():
+    made = made_up()
+    failed = next(
+        one
+        for one in made["end_to_end"]["runs"]
+        if (one["method"], one["dtype"], one["context"]) == ("SpecEM", "float32", 2048)
+    )
+    failed |= {"failure": "no room", "seconds": None}
+    for make, label in ((plots.context, "tokens of the prompt"), (plots.members, "models")):
+        figure = make(made)
+        assert {axes.get_xlabel() for axes in figure.axes} == {label}
+    (line,) = (
+        one for one in plots.context(made).axes[0].get_lines() if one.get_label() == "SpecEM"
+    )
+    assert [math.isnan(time) for time in line.get_ydata()] == [False, True, False]
 
 
 def test_no_picture_without_a_sweep(tmp_path):

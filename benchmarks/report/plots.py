@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,9 @@ def _sweep_figure(
 ) -> Figure | None:
     """A panel for each dtype, a line for each method, of its tokens behind the first piece."""
     lines = {key: _times(points) for key, points in sweep(report, quantity, least=1).items()}
-    lines = {key: times for key, times in lines.items() if times}
-    if not any(len(times) > 1 for times in lines.values()):
+    known = {key: sum(not isnan(t) for t in times.values()) for key, times in lines.items()}
+    lines = {key: times for key, times in lines.items() if known[key]}
+    if max(known.values(), default=0) < 2:
         return None
     dtypes = list(dict.fromkeys(dtype for dtype, _ in lines))
     ours = {run["method"] for run in all_runs(report) if run["ours"]}
@@ -85,8 +87,8 @@ def _sweep_figure(
         for (found, method), times in lines.items():
             if found == dtype:
                 # Between two of these matplotlib reads TeX.
-                label = method.replace("$", r"\$")
-                axes.plot(list(times), list(times.values()), label=label, **styles[method])
+                name = method.replace("$", r"\$")
+                axes.plot(list(times), list(times.values()), label=name, **styles[method])
         values = sorted({v for (found, _), times in lines.items() if found == dtype for v in times})
         _set_axes(axes, values, logarithmic)
         axes.set_title(dtype)
@@ -97,8 +99,9 @@ def _sweep_figure(
 
 
 def _times(points: dict[int, Run]) -> dict[int, float]:
+    """NaN, a gap in the line, where a run failed."""
     spreads = {value: milliseconds_behind_first(run) for value, run in points.items()}
-    return {value: spread.middle for value, spread in spreads.items() if spread is not None}
+    return {value: spread.middle if spread else nan for value, spread in spreads.items()}
 
 
 def _styles(methods: Sequence[str], ours: set[str]) -> dict[str, dict[str, Any]]:
@@ -161,7 +164,7 @@ def stages(report: dict[str, Any]) -> Figure | None:
             if share >= 5:
                 _name_share(axes, begin + share / 2, -place, share, color)
             begin += share
-    names = [f"{run['method']}, {run['dtype']}" for run in runs]
+    names = [f"{run['method']}, {run['dtype']}".replace("$", r"\$") for run in runs]
     axes.set_yticks(range(0, -len(runs), -1), names)
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of the time of a run")
