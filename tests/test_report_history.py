@@ -247,3 +247,10 @@ def test_a_report_equals_itself():
     ours = [r for r in made_up()["end_to_end"]["runs"] if r["ours"]]
     assert len(changes) == 3 + len(ours)
     assert summary(changes) == f"{len(changes) - 1} within the noise, 1 fails in both"
+
+
+def test_reports_of_two_sizes_say_so():
+    now, before = made_up(), made_up()
+    assert "another number of times" not in render(now, compare(now, before), [], before)
+    now["size"], before["size"] = "quick", "full"
+    assert "a full report and this is a quick one" in render(now, compare(now, before), [], before)

@@ -134,6 +134,12 @@ def _history(
     if earlier is not None:
         then = earlier["machine"]
         parts.append(f"That of {words(then.get('date'))}, commit {escape(_commit(then))}.")
+        if earlier.get("size") != report.get("size"):
+            parts.append(
+                f"It is a {earlier.get('size')} report and this is a {report.get('size')} one, "
+                "which call each case another number of times: for that alone some get faster or "
+                "slower by a tenth or two."
+            )
     differences = machine_differences(report, earlier) if earlier is not None else []
     if differences or any(change.basis == "ratio" for change in changes):
         reason = f" ({escape('; '.join(differences))})" if differences else ""
