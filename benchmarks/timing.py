@@ -69,6 +69,12 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
+def first_line(error: Exception, most: int) -> str:
+    """What an error is and says, as far as a table takes it: `most` characters of its message."""
+    reason = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {reason[:most]}"
+
+
 def write_json(path: str | None, results: dict[str, Any]) -> None:
     if path is not None:
         Path(path).write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.end_to_end.cells import DEFAULT_CONTEXT, LONG_CONTEXT
+from benchmarks.report.cells import (
+    milliseconds_behind_first,
+    milliseconds_per_token,
+    succeeded,
+)
 
 OUTSIDE_AT_MOST = 0.05
 # (ours, naive peer, context, at least so many times as fast)
@@ -23,7 +27,7 @@ Rows = Sequence[dict[str, Any]]
 def goals(rows: Rows) -> list[dict[str, Any]]:
     """Each goal that the rows can say something of: `{"goal", "asked", "measured", "unit",
     "met"}`."""
-    timed = [row for row in rows if row.get("seconds") and row["tokens"] and not row["failure"]]
+    timed = [row for row in rows if succeeded(row)]
     return [*_outside(timed), *_against_naive(timed), *_growth(timed)]
 
 
@@ -95,16 +99,16 @@ def _find(rows: Rows, dtype: str, method: str, context: int) -> dict[str, Any] |
 
 
 def per_token(row: dict[str, Any]) -> float:
-    """Seconds for each token, prompt included."""
-    return float(statistics.median(row["seconds"]) / row["tokens"])
+    """Seconds for each token of a run that succeeded, prompt included."""
+    time = milliseconds_per_token(row)
+    assert time is not None
+    return time.middle / 1e3
 
 
 def per_pass(row: dict[str, Any]) -> float | None:
     """Seconds for each forward pass behind the first piece; None where the text ended with it."""
-    tokens = row["tokens"] - row["first_tokens"]
-    if not tokens:
+    time = milliseconds_behind_first(row)
+    if time is None:
         return None
-    pairs = zip(row["seconds"], row["first_seconds"], strict=True)
-    behind = statistics.median(whole - first for whole, first in pairs)
     passes = sum(row["passes"]) if row["passes"] else 1.0
-    return float(behind / tokens / passes)
+    return float(time.middle / 1e3 / passes)

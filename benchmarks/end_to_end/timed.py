@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.end_to_end.methods import OurRun, Piece, outside, shares
 from benchmarks.operators.memory import resident_kib, rise_mib
+from benchmarks.timing import first_line
 from ensemble_decoding import EnsembleOutput
 from ensemble_kernels.profiling import timed_ranges
 
@@ -61,8 +62,7 @@ def in_turns(alternatives: Sequence[Alternative], repetitions: int) -> list[Time
             try:
                 _once(one, timed if repetition >= 0 else Timed())
             except Exception as error:  # one peer's fault is no reason to lose the others' figures
-                reason = (str(error).strip() or "no message").splitlines()[0]
-                timed.failure = f"{type(error).__name__}: {reason[:120]}"
+                timed.failure = first_line(error, 120)
     return results
 
 

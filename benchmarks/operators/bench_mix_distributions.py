@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 
 import pytest
 import torch
 
-from benchmarks.operators.ceilings import Work, dtype_name
+from benchmarks.operators.ceilings import Work
 from benchmarks.operators.frame import TOLERANCE, Alternative, Setting, back_ends, copies_needed
 from benchmarks.operators.mixture_peers import (
     VOCABULARIES,
+    Case,
     alignment,
     as_returned,
     buffer_of,
@@ -21,18 +21,6 @@ from benchmarks.operators.mixture_peers import (
     by_scatter,
 )
 from ensemble_kernels import mix_distributions
-
-
-@dataclass(frozen=True)
-class Case:
-    sizes: tuple[int, ...]
-    rows: int
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        sizes = "+".join(map(str, self.sizes))
-        return f"{dtype_name(self.dtype)}-v{sizes}-r{self.rows}"
-
 
 DTYPES = (torch.float32, torch.bfloat16)
 

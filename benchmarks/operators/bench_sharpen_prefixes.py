@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from benchmarks.operators.ceilings import Work, dtype_name
+from benchmarks.operators.ceilings import Work
 from benchmarks.operators.frame import (
     TOLERANCE,
     Alternative,
@@ -20,7 +19,7 @@ from benchmarks.operators.frame import (
     compiled_peer,
     copies_needed,
 )
-from benchmarks.operators.mixture_peers import VOCABULARIES
+from benchmarks.operators.mixture_peers import VOCABULARIES, Case
 from benchmarks.operators.sharpening_peers import (
     THRESHOLD,
     Buffer,
@@ -29,18 +28,6 @@ from benchmarks.operators.sharpening_peers import (
     nested_alignment,
 )
 from ensemble_kernels import sharpen_prefixes
-
-
-@dataclass(frozen=True)
-class Case:
-    sizes: tuple[int, ...]
-    rows: int
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        sizes = "+".join(map(str, self.sizes))
-        return f"{dtype_name(self.dtype)}-v{sizes}-r{self.rows}"
-
 
 DTYPES = (torch.float32, torch.bfloat16)
 

@@ -17,7 +17,7 @@ from torch._inductor.utils import run_and_get_code
 
 from benchmarks.operators.ceilings import Ceilings, Work, last_level_cache
 from benchmarks.operators.memory import peak_mib
-from benchmarks.timing import median_ratio
+from benchmarks.timing import first_line, median_ratio
 from ensemble_kernels import backends
 
 SECONDS = {"full": 3.0, "quick": 0.5, "tiny": 0.01}  # of timing, for each case
@@ -90,7 +90,7 @@ def compiled_peer(
     try:
         _, codes = run_and_get_code(call, buffer)
     except Exception as error:  # whatever a compiler raises is the reason
-        return Refused(name, _reason(error))
+        return Refused(name, first_line(error, 90))
     if not any(marker in code for code in codes):
         return Refused(name, f"inductor made no {marker}")
     return Alternative(name, call, outcome)
@@ -196,7 +196,7 @@ def matches_of(
         except Exception as error:
             if expected is None:
                 raise
-            broken[alternative.name] = Refused(alternative.name, _reason(error), broken=True)
+            broken[alternative.name] = Refused(alternative.name, first_line(error, 90), broken=True)
             continue
         if expected is None:
             expected, matches[alternative.name] = outcome, "-"
@@ -204,12 +204,6 @@ def matches_of(
         exact = not tolerance or not any(result.is_floating_point() for result in expected)
         matches[alternative.name] = "bit for bit" if exact else f"{furthest:.1e} of {tolerance:.0e}"
     return matches, broken
-
-
-def _reason(error: Exception) -> str:
-    """Its first line, as far as a table takes it."""
-    reason = (str(error).strip() or "no message").splitlines()[0]
-    return f"{type(error).__name__}: {reason[:90]}"
 
 
 def in_turns(

@@ -12,9 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.operators.ceilings import dtype_name
 from ensemble_kernels import VocabularyAlignment
 
 VOCABULARIES = ((49_152, 262_144), (49_152, 262_144, 151_936))  # SmolLM2, Gemma 3, Qwen 2.5
+
+
+@dataclass(frozen=True)
+class Case:
+    """Of an operator over the union of vocabularies of these sizes."""
+
+    sizes: tuple[int, ...]
+    rows: int
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        sizes = "+".join(map(str, self.sizes))
+        return f"{dtype_name(self.dtype)}-v{sizes}-r{self.rows}"
 
 
 @dataclass(frozen=True)
