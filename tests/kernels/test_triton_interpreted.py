@@ -99,11 +99,13 @@ def test_offsets_of_attention_beyond_32_bits(strides, monkeypatch):
     query, key, value = (torch.randn(1, 1, n, size).half() for n in (1, slots, slots))
     offsets = torch.tensor([0, 1], dtype=torch.int32)
     expected = segment_attention(query, key, value, offsets)
+    # The kernel rounds its weights, whose sum is 1, and both round the mean of the values.
+    tolerance = 3 * 2**-11 * value.abs().max().item()
     for which in range(3):
         given = [query, key, value]
         given[which] = far(given[which], strides)
         out = segment_attention(*given, offsets, backend="triton")
-        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(out, expected, rtol=0, atol=tolerance)
 
 
 def test_offsets_of_kept_slots_beyond_32_bits(monkeypatch):
