@@ -34,7 +34,7 @@ def refused(case, alternative, reason):
 
 def run(method, seconds=(8.0, 8.2, 8.4), **more):
     ours = more.get("ours", True)
-    segment = {"SpecEM": 10, "SAFE": 5, "CoSD": 5, "naive SpecEM": 10}.get(method)
+    segment = {"SpecEM": 10, "SAFE": 5, "CoSD": 5, "naive SpecEM": 10, "naive CoSD": 5}.get(method)
     return {
         "method": method,
         "ours": ours,
@@ -82,6 +82,7 @@ def made_up():
             runs.append(alone("smollm2", [speed * 4], dtype=dtype, context=context))
             runs.append(alone("gemma3", [speed * 5], dtype=dtype, context=context))
         runs.append(run("naive SpecEM", [speed * 30], dtype=dtype, ours=False))
+        runs.append(run("naive CoSD", [speed * 25], dtype=dtype, ours=False))
         runs.append(run("naive union", [speed * 20], dtype=dtype, ours=False, new=24, tokens=24))
         runs.append(run("TokenEnsemble", [speed * 4], dtype=dtype, new=24, tokens=24))
         runs.append(run("assisted decoding", [speed * 9], dtype=dtype, ours=False, load=3.5))

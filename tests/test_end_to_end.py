@@ -7,37 +7,24 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.end_to_end import measure, naive_specem, naive_union
+from benchmarks.end_to_end import measure, naive_cosd, naive_specem, naive_union
 from benchmarks.end_to_end import models as loading
-from benchmarks.end_to_end.cells import BOTH, CELLS, Cell
+from benchmarks.end_to_end.cells import CELLS, NAIVE, Cell
 from benchmarks.end_to_end.checks import same_ids, same_rounds, same_tokens
 from benchmarks.end_to_end.measure import PEERS, alternatives_of, time_cell
 from benchmarks.end_to_end.methods import SEGMENTS, Piece
-from benchmarks.end_to_end.models import LoadedModel
 from benchmarks.end_to_end.naive_specem import NaiveCandidate, NaiveRound
 from benchmarks.end_to_end.naive_union import NaiveToken
 from benchmarks.end_to_end.text import english
-from tests.decoding.members_for_tests import member
-from tests.decoding.tokenizers_for_tests import byte_level_tokenizer, sentencepiece_tokenizer
-from tests.decoding.well_read_models import well_read
+from tests.tiny_loaded_models import tiny_models
 
 
 @pytest.fixture(scope="module")
 def models():
-    """As `load` gives them: two families, and the first once more."""
-    members = [
-        member("llama", byte_level_tokenizer(), seed=5, dtype=torch.float32),
-        member("gemma3", sentencepiece_tokenizer(), seed=15, dtype=torch.float32),
-        member("llama", byte_level_tokenizer(), seed=6, dtype=torch.float32),
-    ]
-    for one in members:
-        one.model.generation_config.eos_token_id = one.end_of_text_ids[0]
-        one.model.generation_config.pad_token_id = one.end_of_text_ids[0]
-        well_read(one, 0.9)  # else they write what is no text, which naive peers do not take
-    return [LoadedModel(m.name, m.model, m.tokenizer, m) for m in members]
+    return tiny_models()
 
 
-@pytest.mark.parametrize("peer", [naive_specem, naive_union])
+@pytest.mark.parametrize("peer", [naive_specem, naive_cosd, naive_union])
 def test_naive_peers_use_nothing_of_ours(peer):
     tree = ast.parse(Path(peer.__file__).read_text())
     names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
@@ -92,7 +79,7 @@ def test_other_tokens_are_told_from_near_ties(models):
 @pytest.fixture(scope="module")
 def rows(models):
     """A small cell with everything in it."""
-    cell = Cell("float32", 100, 6, 2, naive=BOTH)
+    cell = Cell("float32", 100, 6, 2, naive=NAIVE)
     return {row["method"]: row for row in time_cell(cell, models)}
 
 
@@ -123,6 +110,7 @@ def test_a_cell_times_all_methods_and_peers(rows, models):
 
 def test_peers_chose_the_same(rows, models):
     assert rows["naive SpecEM"]["match"] == "all 1 rounds"
+    assert rows["naive CoSD"]["match"] == "all 2 rounds"
     assert rows["naive union"]["match"] == "all 6 tokens"
     for model in models[1:]:
         assert rows[f"assisted: {model.name}"]["match"] == "all 6 tokens"

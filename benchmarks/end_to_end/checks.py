@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from benchmarks.end_to_end.models import LoadedModel
+from benchmarks.end_to_end.naive_cosd import NaiveDraft
 from benchmarks.end_to_end.naive_specem import NaiveRound
 from benchmarks.end_to_end.naive_union import NaiveToken
 from ensemble_decoding.trace import Round
 
 # What rounding turns round in float32: votes for candidates, logits of drafted tokens,
-# probabilities of mixed ones.
+# probabilities of mixed ones or of those that a rule compares.
 NEAR_TIES = {"vote": 1e-4, "logit": 1e-3, "probability": 1e-4}
 
 
@@ -40,6 +42,21 @@ def same_rounds(
         if theirs.winner != own.winner:
             second, best = sorted(theirs.scores)[-2:]
             return _parted(number, len(naive), "rounds", "vote", best - second)
+    return _whole(len(naive), len(ours), "rounds")
+
+
+def same_drafts(drafter: LoadedModel, naive: Sequence[NaiveDraft], ours: Sequence[Round]) -> Match:
+    """CoSD: the drafts, and what was decided at each of their tokens."""
+    for number, (theirs, own) in enumerate(zip(naive, ours, strict=False)):
+        if theirs.draft_ids != own.candidates[0].token_ids[0]:
+            gap = _draft_gap(drafter.model, theirs.prefix_ids, theirs.draft_ids)
+            return _parted(number, len(naive), "rounds", "logit", gap)
+        for decision, other in zip(theirs.decisions, own.decisions, strict=False):
+            chosen = None if other.chosen_end else other.chosen
+            if decision[:2] != (chosen, other.decided_by is not None):
+                return _parted(number, len(naive), "rounds", "probability", decision.gap)
+        if len(theirs.decisions) != len(own.decisions):
+            return _parted(number, len(naive), "rounds", "probability", math.inf)
     return _whole(len(naive), len(ours), "rounds")
 
 

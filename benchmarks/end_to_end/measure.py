@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from benchmarks.end_to_end.cells import CELLS, DEFAULTS, Cell
-from benchmarks.end_to_end.checks import Match, same_ids, same_rounds, same_tokens
+from benchmarks.end_to_end.checks import Match, same_drafts, same_ids, same_rounds, same_tokens
 from benchmarks.end_to_end.methods import SEGMENTS, OurRun, Piece, method
 from benchmarks.end_to_end.models import LoadedModel, load
 from benchmarks.end_to_end.naive_union import NaiveModel
-from benchmarks.end_to_end.peers import GenerateRun, naive_specem_pieces, naive_union_pieces
+from benchmarks.end_to_end.peers import NAIVE_PIECES, GenerateRun
 from benchmarks.end_to_end.text import english
 from benchmarks.end_to_end.timed import Alternative, Timed, as_row, in_turns
 
 # Whose choices each naive peer must make.
-PEERS = {"naive SpecEM": "SpecEM", "naive union": "TokenEnsemble"}
+PEERS = {"naive SpecEM": "SpecEM", "naive CoSD": "CoSD", "naive union": "TokenEnsemble"}
 Say = Callable[[str], None]
 
 
@@ -103,14 +103,12 @@ def _made(make: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _naive(name: str, used: Sequence[LoadedModel], prompt: str, new: int) -> Alternative:
-    if name == "naive SpecEM":
-        pieces, needed = naive_specem_pieces, _made(lambda: used)
-    else:  # whose tables of bytes are made before, as those of our members are
-        pieces = naive_union_pieces
+    needed = _made(lambda: used)
+    if name != "naive SpecEM":  # tables of bytes are made before, as those of our members are
         needed = _made(lambda: [NaiveModel(model.model, model.tokenizer) for model in used])
 
     def run(note: Callable[[Piece], None]) -> None:
-        for piece in pieces(needed(), prompt, new):
+        for piece in NAIVE_PIECES[name](needed(), prompt, new):
             note(piece)
 
     segment = SEGMENTS[PEERS[name]]
@@ -149,6 +147,8 @@ def matches(
         if naive in chosen and ours in chosen:
             if naive == "naive SpecEM":
                 found[naive] = same_rounds(models[: cell.members], chosen[naive], chosen[ours])
+            elif naive == "naive CoSD":
+                found[naive] = same_drafts(models[0], chosen[naive], chosen[ours])
             else:
                 found[naive] = same_tokens(chosen[naive], chosen[ours])
     alone, prompt = f"generate: {models[0].name}", english(models[0].tokenizer, cell.context)

@@ -10,6 +10,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 
 from benchmarks.end_to_end.methods import Piece
 from benchmarks.end_to_end.models import LoadedModel
+from benchmarks.end_to_end.naive_cosd import naive_cosd
 from benchmarks.end_to_end.naive_specem import naive_specem
 from benchmarks.end_to_end.naive_union import NaiveModel, naive_union
 
@@ -67,6 +68,21 @@ def naive_specem_pieces(models: Sequence[LoadedModel], prompt: str, new: int) ->
         yield Piece(tokens, round_)
 
 
+def naive_cosd_pieces(models: Sequence[NaiveModel], prompt: str, new: int) -> Iterator[Piece]:
+    drafter, assistant = models
+    tokens = 0
+    for draft in naive_cosd(drafter, assistant, prompt, new):
+        tokens += draft.tokens
+        yield Piece(tokens, draft)
+
+
 def naive_union_pieces(models: Sequence[NaiveModel], prompt: str, new: int) -> Iterator[Piece]:
     for number, token in enumerate(naive_union(list(models), prompt, new), 1):
         yield Piece(number, token)
+
+
+NAIVE_PIECES: dict[str, Callable[[Any, str, int], Iterator[Piece]]] = {
+    "naive SpecEM": naive_specem_pieces,
+    "naive CoSD": naive_cosd_pieces,
+    "naive union": naive_union_pieces,
+}

@@ -16,8 +16,8 @@ Run = dict[str, Any]
 # Beginnings of `match` where a peer does something else, like a copy of as many bytes: it is shown,
 # and ours is not held against it.
 OTHER_WORK = ("not ", "none", "timed only")
-# Which code without any of our means is the measure of a method; CoSD has none.
-NAIVE = {"SpecEM": "naive SpecEM"}
+# Which code without any of our means is the measure of a method.
+NAIVE = {"SpecEM": "naive SpecEM", "CoSD": "naive CoSD"}
 NAIVE |= dict.fromkeys(("SAFE", "SAFE, always", "TokenEnsemble"), "naive union")
 
 
