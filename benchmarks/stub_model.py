@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from ensemble_decoding import Member
-from ensemble_decoding.trace import OperatorClock
+from ensemble_decoding.usage import OperatorClock
 
 # Two drafts of ten tokens, encoded by a tokenizer that knows none of them, stay below it.
 _ROWS = 128

@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from .cosd import CoSD
     from .examples import Example, collect_examples
     from .member import Member
+    from .output import DecodingError, EnsembleOutput
     from .rule_sweep import Sweep, sweep
     from .safe import SAFE
     from .specem import SpecEM
     from .token_ensemble import TokenEnsemble
-    from .trace import DecodingError, EnsembleOutput, Trace
+    from .trace import Trace
     from .tree import Tree, fit_tree
 
 __all__ = [
@@ -37,8 +38,8 @@ __all__ = [
 _MODULES = {
     "Calibration": "calibration",
     "CoSD": "cosd",
-    "DecodingError": "trace",
-    "EnsembleOutput": "trace",
+    "DecodingError": "output",
+    "EnsembleOutput": "output",
     "Member": "member",
     "SAFE": "safe",
     "SpecEM": "specem",

@@ -19,7 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from ensemble_kernels import segment_attention
 
 from .attention_switch import NAME
-from .trace import OperatorClock
+from .usage import OperatorClock
 
 _HARMLESS = {"position_ids", "cache_position"}
 

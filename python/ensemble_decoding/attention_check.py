@@ -13,7 +13,7 @@ from transformers.utils import logging
 from .attention import no_mask
 from .attention_switch import NAME, segment_attention_active
 from .cache import SegmentCache, cache_argument
-from .trace import OperatorClock
+from .usage import OperatorClock
 from .verification import PackedCandidates
 
 # Norm of the difference over norm of the logits. What is compared was computed alike, in passes of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .generation import DecodingRun
-    from .trace import EnsembleOutput
+    from .output import EnsembleOutput
 
 
 # The exit status where nobody reads the output any more, as of a program that SIGPIPE ended.
@@ -46,7 +46,7 @@ def print_run(run: DecodingRun, options: argparse.Namespace) -> int:
 
 
 def _print_text(run: DecodingRun, options: argparse.Namespace) -> int:
-    from .trace import DecodingError
+    from .output import DecodingError
 
     code = 0
     try:
@@ -66,7 +66,7 @@ def _print_text(run: DecodingRun, options: argparse.Namespace) -> int:
 
 def _json(output: EnsembleOutput) -> str:
     """JSON can write every character in ASCII, so that none is replaced."""
-    from .trace import to_json
+    from .typed_json import to_json
 
     written = to_json(output)
     try:

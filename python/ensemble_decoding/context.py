@@ -20,7 +20,7 @@ from .attention import no_mask
 from .cache import SegmentCache, cache_argument
 from .drafts import Draft, write_draft
 from .sampling import TokenChooser
-from .trace import MemberUsage, OperatorClock
+from .usage import MemberUsage, OperatorClock
 from .verification import Judgement, PackedCandidates, Position, RowStatistics, Verified, judge
 
 if TYPE_CHECKING:

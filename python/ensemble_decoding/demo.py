@@ -16,8 +16,9 @@ from transformers.utils import logging
 
 from .demo_models import fetch
 from .member import Member
+from .output import EnsembleOutput
 from .specem import SpecEM
-from .trace import EnsembleOutput, Round
+from .trace import Round
 
 PROMPT = "Question: Why is the sky blue?\nAnswer:"
 _COLORS = ("cyan", "yellow", "magenta", "green", "blue", "red")

@@ -14,10 +14,11 @@ from .drafts import Draft
 from .generation import DecodingRun
 from .member import Member
 from .options import GenerationOptions
+from .output import EnsembleOutput
 from .reader import Opinion, Reader
 from .text import Encoding
 from .token_mixture import Token, token_of
-from .trace import EnsembleOutput, Trace
+from .trace import Trace
 
 
 class DraftedToken(NamedTuple):

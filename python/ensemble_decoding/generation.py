@@ -19,10 +19,11 @@ from .attention_switch import segment_attention_active
 from .context import Snapshot
 from .member import Member
 from .options import GenerationOptions
+from .output import DecodingError, EnsembleOutput, FinishReason
 from .stopping import Ending, StopRules
 from .streaming import StreamerFeed
 from .text import CharacterDecoder, Encoding
-from .trace import DecodingError, EnsembleOutput, FinishReason, Round, Trace
+from .trace import Round, Trace
 from .workers import each_in_turn_or_at_once
 
 _Result = TypeVar("_Result")

@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from .generation import DecodingRun
 from .member import Messages
-from .trace import EnsembleOutput
+from .output import EnsembleOutput
 
 
 class DecodingMethod(ABC):

@@ -10,11 +10,12 @@ from .drafted_run import DraftedRun
 from .drafts import Draft
 from .member import Member
 from .options import GenerationOptions
+from .output import EnsembleOutput
 from .safe_vote import SafeVote
 from .stage_clock import StageClock
 from .token_choice import favourite, shares, voting_row
 from .token_mixture import Token, token_of
-from .trace import Candidate, EnsembleOutput, Round, TokenDecision, Trace
+from .trace import Candidate, Round, TokenDecision, Trace
 
 ENSEMBLED = "ensembled"
 UNWRITTEN = "the drafter's own, since it cannot write what the ensemble chose"

@@ -11,12 +11,13 @@ from .drafted_run import DraftedRun, DraftedToken, Replacement
 from .drafts import Draft
 from .member import Member
 from .options import GenerationOptions
+from .output import EnsembleOutput
 from .reader import Opinion
 from .safe_vote import SafeVote
 from .stage_clock import StageClock
 from .token_choice import voting_row, without_special
 from .token_mixture import Token
-from .trace import Candidate, EnsembleOutput, Round, TokenDecision, Trace
+from .trace import Candidate, Round, TokenDecision, Trace
 
 DRAFTED = "drafted"
 OOV_LIKE = "no boundary for a verifier"

@@ -14,9 +14,9 @@ import torch
 from transformers import StoppingCriteriaList
 
 from .member import Member
+from .output import FinishReason
 from .text import Encoding, complete_prefix
 from .token_table import TokenTable
-from .trace import FinishReason
 
 
 class Ending(NamedTuple):

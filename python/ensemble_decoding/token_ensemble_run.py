@@ -10,6 +10,7 @@ from torch import Tensor
 from .generation import DecodingRun
 from .member import Member
 from .options import GenerationOptions
+from .output import EnsembleOutput
 from .stage_clock import StageClock
 from .text import Encoding, complete_prefix
 from .token_choice import (
@@ -22,7 +23,7 @@ from .token_choice import (
     without_special,
 )
 from .token_mixture import Token, TokenMixture, token_of
-from .trace import Candidate, EnsembleOutput, Round, Trace
+from .trace import Candidate, Round, Trace
 
 _ALONE = "the main member's own token, whose probability reaches the threshold"
 _MIXED = "chosen from the mixture"

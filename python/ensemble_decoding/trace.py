@@ -1,55 +1,15 @@
-"""What a run leaves behind: its text, its rounds and what it cost."""
+"""What happened in a run, round by round: its candidates and decisions, and who committed what."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from .typed_json import from_json
-
-FinishReason = Literal["stop", "length", "error"]
-
-
-class OperatorClock:
-    """Seconds spent in each operator, as seen from the host.
-
-    On a device that works asynchronously these are launch times; a profiler has the rest.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    def add(self, operator: str, seconds: float) -> None:
-        self.seconds[operator] += seconds
-
-
-@dataclass
-class MemberUsage:
-    """What one member did in a run.
-
-    `prompt_tokens`, `drafted_tokens`, `verified_tokens` and `committed_tokens` count tokens that
-    were fed to the model: the prompt once, each draft while it was written, all candidates in the
-    packed passes, and, in a method without drafts, what was committed.
-    `seconds` is the time in the model's forward passes; `operator_seconds` is what our operators
-    take, inside them or on their logits. `model_bytes` are the weights as they are stored,
-    `cache_bytes` the keys and values that storage was allocated for.
-    """
-
-    member: str
-    forward_passes: int = 0
-    prompt_tokens: int = 0
-    drafted_tokens: int = 0
-    verified_tokens: int = 0
-    seconds: float = 0.0
-    operator_seconds: dict[str, float] = field(default_factory=dict)
-    model_bytes: int = 0
-    cache_bytes: int = 0
-    committed_tokens: int = 0
+from .typed_json import from_json, to_json
 
 
 @dataclass
@@ -213,54 +173,3 @@ class Trace:
                     f"trace.rounds[{r}].winner must be the place of a candidate, "
                     f"got {round_.winner}"
                 )
-
-
-@dataclass
-class EnsembleOutput:
-    """The result of `generate`.
-
-    Attributes:
-        text: the response. Bytes at its end that stop inside a character are not in it but in
-            `pending`.
-        token_ids: for each member the ids of the response in its own vocabulary, end-of-text
-            included where it was chosen and the member has one.
-        finish_reason: "stop" (end of text), "length" (`max_new_tokens`, or the context of a member
-            is full), "error" (on the output that an error carries), or None for a run that is not
-            over.
-        rounds: the trace; `rounds.save(path)` writes it.
-        usage: for each member what it did.
-        seconds: wall time of the run, prompt included.
-        unspelled: for each member the bytes of the response for which it has no token.
-        ensembled_share: of a token-level ensemble, the share of its rounds in which the mixture
-            chose; the main model alone chose in the others. Of SAFE the share of the tokens at
-            which the mixture was made.
-        full_context: the name of the member whose context was full, where that ended the run.
-    """
-
-    text: str
-    token_ids: list[list[int]]
-    finish_reason: FinishReason | None
-    rounds: Trace
-    usage: list[MemberUsage]
-    seconds: float
-    pending: bytes = b""
-    unspelled: list[bytes] = field(default_factory=list)
-    ensembled_share: float | None = None
-    full_context: str | None = None
-
-
-def to_json(result: EnsembleOutput | Trace, *, ensure_ascii: bool = False) -> str:
-    """A result as JSON, bytes in hexadecimal."""
-    return json.dumps(asdict(result), indent=1, ensure_ascii=ensure_ascii, default=bytes.hex)
-
-
-class DecodingError(RuntimeError):
-    """A run failed in the middle. `output` holds what was committed before the failing round."""
-
-    def __init__(self, message: str, output: EnsembleOutput) -> None:
-        super().__init__(message)
-        self.output = output
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # An exception is made again from what its base class was given: the message alone.
-        return type(self), (*self.args, self.output), vars(self)

@@ -1,11 +1,17 @@
-"""JSON to dataclasses, by their annotations."""
+"""Dataclasses to JSON, and back by their annotations."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
+
+
+def to_json(value: Any, *, ensure_ascii: bool = False) -> str:
+    """A dataclass as JSON text, bytes in hexadecimal."""
+    return json.dumps(asdict(value), indent=1, ensure_ascii=ensure_ascii, default=bytes.hex)
 
 
 def from_json(value: Any, kind: Any, name: str) -> Any:

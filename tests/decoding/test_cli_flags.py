@@ -9,7 +9,7 @@ import torch
 
 from ensemble_decoding import Member, SpecEM
 from ensemble_decoding.cli import main
-from ensemble_decoding.trace import to_json
+from ensemble_decoding.typed_json import to_json
 from tests.decoding.members_for_tests import PROMPT, saved, three_families
 
 SAMPLED = ["--do-sample", "--seed", "7"]
