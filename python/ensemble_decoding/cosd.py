@@ -14,8 +14,9 @@ from transformers import GenerationConfig
 from .cosd_options import check_method
 from .cosd_run import CoSDRun
 from .cosd_verdict import Rule, Verdict
-from .member import Member, Messages
+from .member import Member
 from .method import DecodingMethod
+from .prompt import Messages
 from .request import check_member, check_members, check_request, prepared
 from .trace import Trace
 from .tree import Tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,10 @@ from .attention_check import check_attention
 from .checkpoint import load_checkpoint
 from .context import DecodingContext
 from .gguf_models import load_gguf
+from .prompt import Messages, tokenized_prompt
 from .sampling import TokenChooser
 from .text import TextEncoder
 from .token_table import TokenTable
-
-Messages = Sequence[Mapping[str, Any]]
 
 
 class Member:
@@ -181,13 +180,7 @@ class Member:
             ValueError: the ids are none at all, more than the model's context holds, or beyond
                 the model's vocabulary.
         """
-        if messages is not None and self.tokenizer.chat_template is not None:
-            ids = self.tokenizer(self._rendered(messages), add_special_tokens=False)["input_ids"]
-        else:
-            if messages is not None:
-                prompt = "\n\n".join(message["content"] for message in messages)
-            ids = self.tokenizer(prompt)["input_ids"]
-        ids = self._single_bos(list(ids))
+        ids = tokenized_prompt(self.tokenizer, prompt, messages, self.name)
         if not ids:
             raise ValueError(
                 f"prompt must not be empty for member {self.name!r}, whose tokenizer adds no "
@@ -213,26 +206,6 @@ class Member:
         if self._frequency_switch is not None and prompt_length <= self._frequency_switch:
             limits.append(self._frequency_switch)
         return min((limit for limit in limits if limit is not None), default=None)
-
-    def _rendered(self, messages: Messages) -> str:
-        plain = [dict(message) for message in messages]
-        try:
-            rendered = self.tokenizer.apply_chat_template(
-                plain, tokenize=False, add_generation_prompt=True
-            )
-        except Exception as error:  # templates are programs: they raise what they like
-            raise ValueError(
-                f"messages cannot be rendered by the chat template of member {self.name!r}: {error}"
-            ) from error
-        return str(rendered)
-
-    def _single_bos(self, ids: list[int]) -> list[int]:
-        # A prompt that spells the beginning-of-text token gets a second one from the tokenizer.
-        bos = self.tokenizer.bos_token_id
-        if bos is not None and self.tokenizer("")["input_ids"][:1] == [bos]:
-            while ids[:2] == [bos, bos]:
-                del ids[0]
-        return ids
 
     def is_end_of_text(self, token: int) -> bool:
         return token in self.end_of_text_ids

@@ -8,8 +8,8 @@ from typing import Any
 from transformers import GenerationConfig
 
 from .generation import DecodingRun
-from .member import Messages
 from .output import EnsembleOutput
+from .prompt import Messages
 
 
 class DecodingMethod(ABC):

@@ -9,8 +9,9 @@ from transformers import GenerationConfig
 
 from ensemble_kernels.profiling import annotate
 
-from .member import Member, Messages
+from .member import Member
 from .options import GenerationOptions
+from .prompt import Messages
 from .stopping import end_of_text_lists
 from .text import check_text
 

@@ -14,9 +14,10 @@ from typing import Any
 from transformers import GenerationConfig
 
 from .drafted_run import DraftedRun
-from .member import Member, Messages
+from .member import Member
 from .method import DecodingMethod
 from .mixtures import Mixtures
+from .prompt import Messages
 from .request import check_members, prepared
 from .safe_always import AlwaysRun
 from .safe_options import check_method

@@ -12,8 +12,9 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from .member import Member, Messages
+from .member import Member
 from .method import DecodingMethod
+from .prompt import Messages
 from .request import check_members, prepared
 from .specem_options import check_method
 from .specem_run import SpecEMRun

@@ -13,9 +13,10 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from .member import Member, Messages
+from .member import Member
 from .method import DecodingMethod
 from .mixtures import Mixtures
+from .prompt import Messages
 from .request import check_members, prepared
 from .token_choice import shares
 from .token_ensemble_options import check_method
