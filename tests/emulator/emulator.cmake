@@ -17,10 +17,14 @@ add_test(NAME emulator COMMAND test_emulator)
 # The very sources that nvcc compiles.
 file(GLOB kernels CONFIGURE_DEPENDS csrc/cuda/*.cu)
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
-add_executable(test_kernels tests/emulator/test_kernels.cpp ${kernels})
-target_include_directories(test_kernels PRIVATE csrc)
-target_link_libraries(test_kernels PRIVATE emulated)
-add_test(NAME emulated_kernels COMMAND test_kernels)
+add_library(kernels OBJECT ${kernels})
+target_include_directories(kernels PUBLIC csrc)
+target_link_libraries(kernels PUBLIC emulated)
+foreach(name kv_compaction token_statistics vocabulary_mixture attention_states launch_limits)
+  add_executable(test_emulated_${name} tests/emulator/test_${name}.cpp)
+  target_link_libraries(test_emulated_${name} PRIVATE kernels)
+  add_test(NAME emulated_${name} COMMAND test_emulated_${name})
+endforeach()
 
 # What the sanitizers must find in a kernel.
 if(EK_SANITIZE)
