@@ -1,4 +1,5 @@
-// Compiled for each instruction set by foreach_isa.hpp: each function of vectors.hpp, between arrays.
+// Compiled for each instruction set by foreach_isa.hpp: the arithmetic,
+// comparisons and reductions of vectors.hpp, between arrays.
 
 #define EK_PROBE(name, expression)                                                \
   template <typename S>                                                           \
@@ -16,8 +17,6 @@ EK_PROBE(maximum, maximum(a, b))
 EK_PROBE(minimum, minimum(a, b))
 EK_PROBE(absolute, absolute(a))
 EK_PROBE(select, select(less(a, b), c, a))
-EK_PROBE(exp2, exp2(a))
-EK_PROBE(exp2_in_range, exp2_in_range(a))
 EK_PROBE(sum, broadcast(sum(a)))
 EK_PROBE(highest, broadcast(highest(a)))
 EK_PROBE(round, round_to_integer(a))
@@ -43,20 +42,6 @@ static void probe_between(const int32_t* lowest, const int32_t* highest, int32_t
   store(to, select(between_for(yes, lowest, highest, x), yes, no));
 }
 
-template <typename T>
-static void probe_load(const T* from, typename VectorOf<T>::Scalar* to) {
-  store(to, load(from));
-}
-template <typename T>
-static void probe_load_some(const T* from, int64_t n, typename VectorOf<T>::Scalar fill,
-                            typename VectorOf<T>::Scalar* to) {
-  store(to, load_some(from, n, fill));
-}
-template <typename T>
-static Loads<T> loads() {
-  return {VectorOf<T>::size, &probe_load<T>, &probe_load_some<T>};
-}
-
 template <typename S>
 static Operations<S> operations() {
   Operations<S> all;
@@ -71,8 +56,6 @@ static Operations<S> operations() {
   all.minimum = &probe_minimum<S>;
   all.absolute = &probe_absolute<S>;
   all.select = &probe_select<S>;
-  all.exp2 = &probe_exp2<S>;
-  all.exp2_in_range = &probe_exp2_in_range<S>;
   all.sum = &probe_sum<S>;
   all.highest = &probe_highest<S>;
   all.lanes_at_least = &probe_lanes<S>;
