@@ -197,7 +197,7 @@ def our_step(member: Member, ids: torch.Tensor) -> Any:
         member.model.set_attn_implementation(NAME)
         context.cache.rollback()
 
-    return prepare, lambda: context.decode(101)
+    return prepare, lambda: context.passes.decode(101)
 
 
 def dynamic_step(member: Member, ids: torch.Tensor) -> Any:

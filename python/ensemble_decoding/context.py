@@ -1,4 +1,4 @@
-"""The running state of one member in one run: its cache, its committed ids, its next logits.
+"""The running state of one member in one run: its committed ids, what it verified, its next logits.
 
 The decoding loop talks to a context in plain data only (ids, bytes, log-probabilities), so that a
 member on another device or in another process can take its place.
@@ -10,17 +10,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from torch import Tensor
 
-from ensemble_kernels import token_statistics
-from ensemble_kernels.profiling import annotate
-
-from .attention import no_mask
-from .cache import SegmentCache, cache_argument
+from .cache import SegmentCache
 from .drafts import Draft, write_draft
+from .forward_passes import ForwardPasses
 from .sampling import TokenChooser
-from .usage import MemberUsage, OperatorClock
 from .verification import Judgement, PackedCandidates, Position, RowStatistics, Verified, judge
 
 if TYPE_CHECKING:
@@ -41,17 +36,17 @@ class DecodingContext:
         self.member = member
         self.chooser = chooser or TokenChooser()
         self.retired = False
-        self.cache = SegmentCache(member.num_layers)
+        self.passes = ForwardPasses(member)
         self.ids: list[int] = []
         self.prompt_length = 0
-        self.usage = MemberUsage(member.name)
-        self._cache_argument = cache_argument(member.model)
-        self._no_mask = no_mask(member.device)
-        self._one_token = torch.tensor([0, 1], dtype=torch.int32, device=member.device)
         self._position: Position | None = None
         self._verified: Verified | None = None
         self._lowest = 0  # the fewest ids since the last snapshot
-        self._clock = OperatorClock()
+
+    @property
+    def cache(self) -> SegmentCache:
+        """The keys and values of the committed ids, and of what is staged behind them."""
+        return self.passes.cache
 
     @property
     def response_ids(self) -> list[int]:
@@ -65,37 +60,15 @@ class DecodingContext:
         limit = self.member.context_limit(self.prompt_length)
         return None if limit is None else limit - len(self.ids)
 
-    def finished_usage(self) -> MemberUsage:
-        """The usage so far, operators and memory included."""
-        self.usage.operator_seconds = dict(self._clock.seconds)
-        self.usage.model_bytes = self.member.memory_bytes
-        self.usage.cache_bytes = max(self.usage.cache_bytes, self.cache.memory_bytes)
-        return self.usage
-
     def prefill(self, prompt_ids: Sequence[int]) -> None:
         """Starts a run: empties the cache and feeds the prompt in one pass."""
-        self.cache.reset()
-        self.usage = MemberUsage(self.member.name)
-        self._clock = OperatorClock()
         self.ids = list(prompt_ids)
         self.prompt_length = len(self.ids)
         self._position = self._verified = None
-        tokens = torch.tensor([self.ids], device=self.member.device)
-        logits = self._forward(tokens, logits_to_keep=1, **self._prefill_segments())
-        self.usage.prompt_tokens += len(self.ids)
+        logits = self.passes.prefill(self.ids)
         self.cache.commit()
-        statistics = self.statistics(logits, self.ids[-1:], [len(self.ids) - 1])
+        statistics = self.passes.statistics(logits, self.ids[-1:], [len(self.ids) - 1])
         self._position = Position(len(self.ids), logits[0], statistics.logsumexp[0])
-
-    def _prefill_segments(self) -> dict[str, Tensor]:
-        """SDPA reads a prompt fastest; where it cannot (a soft-cap), the prompt is one segment."""
-        if not self.member.has_softcap:
-            return {}
-        device, length = self.member.device, len(self.ids)
-        return {
-            "position_ids": torch.arange(length, device=device)[None],
-            "segment_offsets": torch.tensor([0, length], dtype=torch.int32, device=device),
-        }
 
     def draft(self, length: int, pending: bytes = b"") -> Draft:
         """Drafts up to `length` tokens after the committed ones, fewer where the text ends, and up
@@ -117,12 +90,12 @@ class DecodingContext:
             self._verified = Verified(packed, position.logits[None, :0], [])
             return [Judgement([], []) for _ in candidates]
         tokens, positions, offsets = packed.inputs(position.length, self.member.device)
-        logits = self._forward(tokens, position_ids=positions, segment_offsets=offsets)
-        self.usage.verified_tokens += packed.length
+        logits = self.passes.forward(tokens, position_ids=positions, segment_offsets=offsets)
+        self.passes.usage.verified_tokens += packed.length
         # Row r predicts the token that is fed in row r + 1; what the last row of a candidate is
         # asked for here is never read.
         fed = tokens[0].tolist()
-        statistics = self.statistics(logits, fed[1:] + fed[:1], positions[0].tolist())
+        statistics = self.passes.statistics(logits, fed[1:] + fed[:1], positions[0].tolist())
         self._verified = Verified(packed, logits, statistics.logsumexp)
         return judge(self.member, position, self._verified, statistics.logprob)
 
@@ -141,7 +114,7 @@ class DecodingContext:
         first = packed.starts[candidate]
         start = time.perf_counter()
         self.cache.commit(first, count)
-        self._clock.add("compact_kv_", time.perf_counter() - start)
+        self.passes.clock.add("compact_kv_", time.perf_counter() - start)
         if count:
             last = first + count - 1
             self.ids += packed.candidates[candidate][:count]
@@ -158,7 +131,7 @@ class DecodingContext:
     def stand(self, row: Tensor) -> None:
         """Notes the logits `row [V]` behind the committed ids, as another pass gave them."""
         length = len(self.ids)
-        statistics = self.statistics(row[None], [0], [length - 1])
+        statistics = self.passes.statistics(row[None], [0], [length - 1])
         self._position = Position(length, row, statistics.logsumexp[0])
 
     def append(self, ids: Sequence[int]) -> None:
@@ -166,10 +139,10 @@ class DecodingContext:
         count = len(ids)
         if not count:
             return
-        logits = self.feed(ids, logits_to_keep=1)
-        self.usage.committed_tokens += count
+        logits = self.passes.feed(ids, logits_to_keep=1)
+        self.passes.usage.committed_tokens += count
         length = len(self.ids) + count
-        statistics = self.statistics(logits, ids[-1:], [length - 1])
+        statistics = self.passes.statistics(logits, ids[-1:], [length - 1])
         self.cache.commit()
         self.ids += ids
         self._position = Position(length, logits[0], statistics.logsumexp[0])
@@ -178,10 +151,10 @@ class DecodingContext:
         """As `append`, for a text that others write: the logits `[T, n]` after each of the ids,
         and their statistics at a temperature."""
         length, count = len(self.ids), len(ids)
-        logits = self.feed(ids)
-        self.usage.verified_tokens += count
+        logits = self.passes.feed(ids)
+        self.passes.usage.verified_tokens += count
         places = range(length, length + count)
-        statistics = self.statistics(logits, [*ids[1:], 0], places, temperature)
+        statistics = self.passes.statistics(logits, [*ids[1:], 0], places, temperature)
         self.cache.commit()
         self.ids += ids
         self._position = Position(length + count, logits[-1], statistics.logsumexp[-1])
@@ -215,8 +188,7 @@ class DecodingContext:
 
     def release(self) -> None:
         """Gives the cache's memory back; `prefill` starts anew."""
-        self.usage.cache_bytes = max(self.usage.cache_bytes, self.cache.memory_bytes)
-        self.cache = SegmentCache(self.member.num_layers)
+        self.passes.release()
         self._position = self._verified = None
 
     def retire(self) -> None:
@@ -228,80 +200,3 @@ class DecodingContext:
         if self._position is None:
             raise RuntimeError("the context has no prompt yet: call prefill first")
         return self._position
-
-    def decode(self, token: int) -> Tensor:
-        """Feeds one token behind the committed and staged ones; the logits `[V]` after it."""
-        length = self.cache.length
-        device = self.member.device
-        self.usage.drafted_tokens += 1
-        return self._forward(
-            torch.tensor([[token]], device=device),
-            position_ids=torch.tensor([[length]], device=device),
-            segment_offsets=self._one_token,
-        )[0]
-
-    def _forward(
-        self,
-        tokens: Tensor,
-        *,
-        position_ids: Tensor | None = None,
-        segment_offsets: Tensor | None = None,
-        logits_to_keep: int = 0,
-    ) -> Tensor:
-        """One forward pass over `tokens [1, T]`; the logits `[T or logits_to_keep, V]`."""
-        keywords: dict[str, object] = {self._cache_argument: self.cache}
-        if segment_offsets is not None:
-            keywords |= {
-                "position_ids": position_ids,
-                "attention_mask": self._no_mask,
-                "segment_offsets": segment_offsets,
-                "operator_clock": self._clock,
-            }
-        start = time.perf_counter()
-        self.cache.stage(tokens.shape[1])
-        with torch.no_grad(), annotate("forward"):
-            logits = self.member.model(
-                input_ids=tokens, use_cache=True, logits_to_keep=logits_to_keep, **keywords
-            ).logits[0]
-        self.usage.seconds += time.perf_counter() - start
-        self.usage.forward_passes += 1
-        return logits
-
-    def statistics(
-        self,
-        logits: Tensor,
-        targets: Sequence[int],
-        positions: Sequence[int],
-        temperature: float = 1.0,
-    ) -> RowStatistics:
-        """What `token_statistics` says of `logits [R, V]`, over `temperature`, and a target for
-        each row. A row without a distribution (NaN, or nothing but -inf) is an error here, before
-        anything is chosen from it; `positions` say where."""
-        start = time.perf_counter()
-        size = self.member.logits_size(logits)
-        ids = torch.tensor(list(targets), device=logits.device)
-        found = token_statistics(logits, ids, vocab_size=size, temperature=temperature)
-        # In float64, which holds every id.
-        fields = torch.stack([field.double() for field in found]).tolist()
-        self._clock.add("token_statistics", time.perf_counter() - start)
-        statistics = RowStatistics(*fields)
-        for best, position in zip(statistics.argmax, positions, strict=True):
-            if best < 0:
-                raise self.no_distribution(position)
-        return statistics
-
-    def feed(self, ids: Sequence[int], *, logits_to_keep: int = 0) -> Tensor:
-        """One pass over `ids` behind the committed and staged ones, as one segment."""
-        length, count, device = self.cache.length, len(ids), self.member.device
-        return self._forward(
-            torch.tensor([list(ids)], device=device),
-            position_ids=torch.arange(length, length + count, device=device)[None],
-            segment_offsets=torch.tensor([0, count], dtype=torch.int32, device=device),
-            logits_to_keep=logits_to_keep,
-        )
-
-    def no_distribution(self, position: int) -> ValueError:
-        return ValueError(
-            f"member {self.member.name!r} gave logits with NaN, or with nothing but -inf, "
-            f"after position {position}"
-        )

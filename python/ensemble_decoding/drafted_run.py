@@ -122,7 +122,7 @@ class DraftedRun(DecodingRun):
         if asked:
             rows, before = torch.stack(list(draft.rows[:count])), len(context.ids) - 1
             places = range(before, before + count)
-            statistics = context.statistics(rows, draft.ids, places, temperature)
+            statistics = context.passes.statistics(rows, draft.ids, places, temperature)
             probabilities = [math.exp(value) for value in statistics.logprob]
             if draft.ended and len(member.end_of_text_ids) > 1:
                 ends = rows[-1][list(member.end_of_text_ids)].float() / temperature

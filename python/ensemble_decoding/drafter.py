@@ -31,8 +31,8 @@ class Drafter:
         just proposed and with `ids`; it takes its place."""
         context = self.context
         context.cache.keep_staged(count)
-        logits = context.feed(ids)
-        context.usage.drafted_tokens += len(ids)
+        logits = context.passes.feed(ids)
+        context.passes.usage.drafted_tokens += len(ids)
         begun = [*draft.ids[:count], *ids]
         rows = [*draft.rows[: count + 1], *logits[:, : context.member.logits_size(logits)]]
         return write_draft(context, length, pending, self._whole_characters, begun, rows)
@@ -42,8 +42,8 @@ class Drafter:
         ids = draft.ids[:-1]
         self.context.cache.keep_staged(count)
         if count < len(ids):
-            self.context.feed(ids[count:], logits_to_keep=1)
-            self.context.usage.drafted_tokens += len(ids) - count
+            self.context.passes.feed(ids[count:], logits_to_keep=1)
+            self.context.passes.usage.drafted_tokens += len(ids) - count
 
     def accept(self, draft: Draft, count: int, ids: Sequence[int], *, last: bool = False) -> None:
         """Commits the first `count` ids of the draft that is staged, and `ids` behind them, fed in

@@ -64,7 +64,7 @@ def write_draft(
             break
         if len(ids) == most:
             break
-        logits = context.decode(token)
+        logits = context.passes.decode(token)
         rows.append(logits[: member.logits_size(logits)])
     ended = member.is_end_of_text(ids[-1])
     if not ended and complete and whole_characters:
@@ -86,7 +86,7 @@ def _choose(context: DecodingContext, row: Tensor, drafted: Sequence[int]) -> in
         allowed = row.index_fill(0, member.suppressed_index(row.device), -torch.inf)
         token = chooser.choose(allowed, ids, place)
     if not float(row[token]) > -torch.inf or member.is_suppressed(token):
-        raise context.no_distribution(len(context.ids) + len(drafted))
+        raise context.passes.no_distribution(len(context.ids) + len(drafted))
     return token
 
 

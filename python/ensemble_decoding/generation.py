@@ -93,7 +93,7 @@ class DecodingRun(ABC):
             token_ids=[context.response_ids for context in self.contexts],
             finish_reason=self.finish_reason,
             rounds=replace(self.trace, rounds=list(self.trace.rounds)),
-            usage=[replace(context.finished_usage()) for context in self.contexts],
+            usage=[replace(context.passes.finished_usage()) for context in self.contexts],
             seconds=self._seconds,
             pending=self._decoder.pending,
             unspelled=list(self.unspelled),

@@ -132,7 +132,7 @@ class Reader:
 
     def _row_of(self, logits: Tensor) -> _Row:
         place = len(self.context.ids) - 1
-        statistics = self.context.statistics(logits[None], [0], [place], self._temperature)
+        statistics = self.context.passes.statistics(logits[None], [0], [place], self._temperature)
         best, logsumexp, entropy = (
             getattr(statistics, name)[0] for name in ("argmax", "logsumexp", "entropy")
         )

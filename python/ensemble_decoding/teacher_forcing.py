@@ -142,8 +142,10 @@ def _judged(
 ) -> Iterator[Forced]:
     member, logits = context.member, torch.cat(list(rows))
     places = range(place, place + len(ids))
-    plain: RowStatistics = context.statistics(logits, ids, places)
-    further = [context.statistics(logits, ids, places, temperature) for temperature in temperatures]
+    plain: RowStatistics = context.passes.statistics(logits, ids, places)
+    further = [
+        context.passes.statistics(logits, ids, places, temperature) for temperature in temperatures
+    ]
     for i, token in enumerate(ids):
         best, best_logprob = int(plain.argmax[i]), plain.max_logprob[i]
         scale = [(s.max_logprob[i], s.logprob[i]) for s in further]

@@ -8,9 +8,9 @@ import torch
 from transformers import TextStreamer
 
 from ensemble_decoding import CoSD, DecodingError, Member
-from ensemble_decoding.context import DecodingContext
 from ensemble_decoding.cosd_run import CoSDRun
 from ensemble_decoding.drafter import Drafter
+from ensemble_decoding.forward_passes import ForwardPasses
 from ensemble_decoding.reader import Reader
 from ensemble_decoding.tree import Node, Tree
 from tests.decoding.members_for_tests import PROMPT, member, saved, three_families
@@ -237,15 +237,15 @@ def test_a_failure_loses_nothing_committed(monkeypatch, owner, name, at_call, af
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_nan_logits_name_the_member(monkeypatch, place):
-    original = DecodingContext._forward
+    original = ForwardPasses.forward
 
     def forward(self, tokens, **keywords):
         logits = original(self, tokens, **keywords)
-        if self.member is MEMBERS[place] and len(self.ids) - self.prompt_length > 5:
+        if self.member is MEMBERS[place] and self.cache.committed - self.usage.prompt_tokens > 5:
             logits = logits * torch.nan
         return logits
 
-    monkeypatch.setattr(DecodingContext, "_forward", forward)
+    monkeypatch.setattr(ForwardPasses, "forward", forward)
     name = MEMBERS[place].name
     with pytest.raises(DecodingError, match=f"member '{name}' gave logits with NaN") as caught:
         CoSD(DRAFT, ASSISTANTS).generate(PROMPT, max_new_tokens=30)

@@ -8,6 +8,7 @@ from ensemble_decoding import SAFE, DecodingError
 from ensemble_decoding.context import DecodingContext
 from ensemble_decoding.drafted_run import DraftedRun
 from ensemble_decoding.drafter import Drafter
+from ensemble_decoding.forward_passes import ForwardPasses
 from ensemble_decoding.reader import Reader
 from ensemble_decoding.safe_vote import SafeVote
 from ensemble_decoding.text_follower import TextFollower
@@ -24,7 +25,7 @@ DRAFTER, *VERIFIERS = MEMBERS
 OPTIONS = {"max_new_tokens": 30, "do_sample": True, "seed": 3, "temperature": 1.5}
 STAGES = {
     "safe": [
-        (DecodingContext, "decode", 12),
+        (ForwardPasses, "decode", 12),
         (DecodingContext, "read", 7),
         (Drafter, "accept", 3),
         (TextFollower, "encode", 9),

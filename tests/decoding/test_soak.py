@@ -8,6 +8,7 @@ import torch
 
 from ensemble_decoding import DecodingError, SpecEM
 from ensemble_decoding.context import DecodingContext
+from ensemble_decoding.forward_passes import ForwardPasses
 from ensemble_decoding.specem_run import SpecEMRun
 from ensemble_decoding.text import TextEncoder
 from tests.decoding.members_for_tests import PROMPT, three_families
@@ -20,7 +21,7 @@ STAGES = [
     (SpecEMRun, "_fed_back"),
     (SpecEMRun, "_ending"),
     (DecodingContext, "commit"),
-    (DecodingContext, "decode"),
+    (ForwardPasses, "decode"),
 ]
 ROUNDS = 1000
 

@@ -8,6 +8,7 @@ from transformers import TextStreamer
 
 from ensemble_decoding import DecodingError, TokenEnsemble, aligned_mixture
 from ensemble_decoding.context import DecodingContext
+from ensemble_decoding.forward_passes import ForwardPasses
 from ensemble_decoding.text import TextEncoder
 from ensemble_decoding.token_ensemble_run import TokenEnsembleRun
 from tests.decoding.members_for_tests import PROMPT, member, three_families
@@ -131,15 +132,15 @@ def test_members_on_workers_of_their_own_write_the_same(monkeypatch):
 
 
 def test_nan_logits_name_the_member(monkeypatch):
-    original = DecodingContext._forward
+    original = ForwardPasses.forward
 
     def forward(self, tokens, **keywords):
         logits = original(self, tokens, **keywords)
-        if self.member is TWO[1] and len(self.ids) - self.prompt_length == 2:
+        if self.member is TWO[1] and self.cache.committed - self.usage.prompt_tokens == 2:
             logits = logits * torch.nan
         return logits
 
-    monkeypatch.setattr(DecodingContext, "_forward", forward)
+    monkeypatch.setattr(ForwardPasses, "forward", forward)
     with pytest.raises(DecodingError, match="member 'gemma3-15' gave logits with NaN") as caught:
         TokenEnsemble(TWO).generate(PROMPT, max_new_tokens=10)
     assert caught.value.output.text
