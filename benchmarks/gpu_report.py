@@ -15,7 +15,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+
+from benchmarks.output_file import output_file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,14 +64,12 @@ def emulate_cuda() -> None:
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     from_summary = (__doc__ or "").split("\n\n", 1)[1]
     parser = argparse.ArgumentParser(prog="benchmarks.gpu_report", description=from_summary)
-    parser.add_argument("--json", metavar="FILE", help="where to write all figures")
+    parser.add_argument(
+        "--json", type=output_file, metavar="FILE", help="where to write all figures"
+    )
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, for its code's sake")
     parser.add_argument("--only", metavar="OPERATOR", choices=OPERATORS, help="no other operator")
-    options = parser.parse_args(arguments)
-    # Not after six minutes on a GPU.
-    if options.json is not None and not Path(options.json).absolute().parent.is_dir():
-        parser.error(f"--json: there is no folder {Path(options.json).parent}")
-    return options
+    return parser.parse_args(arguments)
 
 
 # As the catalogue has them, which cannot be imported before the environment is set.

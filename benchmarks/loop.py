@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, DynamicCache
 
+from benchmarks.output_file import output_file
 from benchmarks.stub_model import stub_member
 from benchmarks.timing import median_ratio, side_by_side, write_json
 from ensemble_decoding import SAFE, CoSD, Member, SpecEM
@@ -35,7 +36,7 @@ GOALS = {"per token": 0.5, "per round": 5.0, "outside": 0.10, "step": 1.05}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--json", type=output_file, metavar="FILE")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     options = parser.parse_args()
     repetitions = 5 if options.quick else 20

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.output_file import output_file
 from ensemble_decoding import Member, SpecEM
 from ensemble_decoding.demo_models import model_path
 
@@ -40,9 +41,12 @@ class Span(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--picture", metavar="FILE", help=".png, .svg or .pdf")
-    parser.add_argument("--trace", metavar="FILE", help="the profiler's own, as JSON")
+    add = parser.add_argument
+    add("--picture", type=output_file, metavar="FILE", help=".png, .svg or .pdf")
+    add("--trace", type=output_file, metavar="FILE", help="the profiler's own, as JSON")
     options = parser.parse_args()
+    if options.picture and not options.picture.endswith((".png", ".svg", ".pdf")):
+        parser.error(f"--picture must end in .png, .svg or .pdf, got {options.picture}")
     spans, profiled = traced_round()
     print(table(spans))
     if options.picture:

@@ -53,7 +53,9 @@ def _select(operator: str, backend: str | None, default: Callable[..., Any]) -> 
     if backend == "reference":
         return _references[operator]
     if backend not in BACKENDS:
-        raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
+        name = "ENSEMBLE_KERNELS_BACKEND" if backend == default_backend else "backend"
+        absent = "unset" if backend == default_backend else "None"
+        raise ValueError(f"{name} must be {absent} or one of {BACKENDS}, got {backend!r}")
     reason = _missing(operator, backend)
     if reason is not None:
         raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")

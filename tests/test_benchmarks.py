@@ -5,6 +5,8 @@ import os
 import statistics
 import subprocess
 import sys
+from argparse import ArgumentTypeError
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from benchmarks.operators.frame import (
     in_turns,
     matches_of,
 )
+from benchmarks.output_file import output_file
 
 ROOT = Path(__file__).parents[1]
 CEILINGS = Ceilings(threads=1, products={"float32": 100.0, "bfloat16": 400.0}, read=20.0, copy=10.0)
@@ -169,6 +172,26 @@ def test_a_peer_that_cannot_run_says_why():
 
     refused = compiled_peer("peer", torch.neg, broken, None, lambda b, r: [r], marker="cpp")
     assert refused == Refused("peer", "NotImplementedError: not for this dtype")
+
+
+def test_files_that_cannot_be_written_are_refused_before(tmp_path):
+    assert output_file(str(tmp_path / "new.json")) == str(tmp_path / "new.json")
+    for path in (tmp_path, tmp_path / "no" / "new.json"):
+        with pytest.raises(ArgumentTypeError, match=f"in a folder that exists, got {path}"):
+            output_file(str(path))
+
+
+@pytest.mark.parametrize("module", ["loop", "trace_round"])
+def test_the_flags_of_loop_and_trace_round(module, tmp_path, monkeypatch, capsys):
+    flags = {"loop": ["--json"], "trace_round": ["--trace", "--picture"]}[module]
+    wrong = [[flag, str(tmp_path / "no" / "x.svg")] for flag in flags]
+    wrong += [["--picture", str(tmp_path / "x.bmp")]] if module == "trace_round" else []
+    for arguments in wrong:
+        monkeypatch.setattr("sys.argv", [module, *arguments])
+        with pytest.raises(SystemExit) as status:
+            import_module(f"benchmarks.{module}").main()
+        assert status.value.code == 2
+        assert arguments[0] in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import torch
 from benchmarks.operators import report
 from benchmarks.operators.ceilings import Ceilings, highest, last_level_cache, measure
 from benchmarks.operators.frame import Setting, compare
+from benchmarks.output_file import output_file
 from benchmarks.timing import machine, write_json
 
 ROWS = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
@@ -22,7 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("operators' benchmarks")
     group.addoption("--quick", action="store_true", help="few cases, short")
     group.addoption("--tiny", action="store_true", help="one small case each: does it run?")
-    group.addoption("--json", metavar="FILE", help="where to write the figures of the tables")
+    group.addoption(
+        "--json", type=output_file, metavar="FILE", help="where to write the figures of the tables"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,7 +18,7 @@ NAME = "ensemble_segments"
 class _Switch:
     """What a switched model had before, and how many runs use it."""
 
-    before: str | dict[str, str]
+    before: str | dict[str, str] = ""
     runs: int = 0
 
 
@@ -37,11 +37,10 @@ def segment_attention_active(model: PreTrainedModel) -> Iterator[None]:
     with _switching:
         # Those that ended first, so that a model is never taken for one that is still in use.
         _settle()
-        switch = _switched.get(model)
-        if switch is None:
-            switch = _Switch(_implementations(model))
+        switch = _switched.setdefault(model, _Switch())
+        if not switch.runs or not is_active(model):
+            switch.before = _implementations(model)
             model.set_attn_implementation(NAME)
-            _switched[model] = switch
         switch.runs += 1
     try:
         _settle_unless_another_does()
@@ -70,7 +69,14 @@ def _settle() -> None:
         if not switch.runs:
             # Gone already where an abandoned run is collected together with its model.
             _switched.pop(model, None)
-            model.set_attn_implementation(switch.before)
+            if is_active(model):  # else somebody chose another meanwhile, which stays
+                model.set_attn_implementation(switch.before)
+
+
+def is_active(model: PreTrainedModel) -> bool:
+    """Whether the model, or a part of it, is switched to segment attention."""
+    found = _implementations(model)
+    return NAME in (found.values() if isinstance(found, dict) else (found,))
 
 
 def _implementations(model: PreTrainedModel) -> str | dict[str, str]:

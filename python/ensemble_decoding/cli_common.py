@@ -6,12 +6,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from .member import Member
+
+_Read = TypeVar("_Read")
 
 _GENERATION = (
     "max_new_tokens",
@@ -91,10 +94,12 @@ def _add_generation(command: argparse.ArgumentParser) -> None:
     add("--stop", dest="stop_strings", action="append", metavar="TEXT", help="end behind this text")
 
 
-def checked_request(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+def checked_request(
+    options: argparse.Namespace, *, models: int = 2
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The prompt or messages and the generation options that the flags give, checked before the
-    models are loaded, which takes a while."""
-    if len(options.model) < 2:
+    models are loaded, which takes a while; `models` are to be given at least."""
+    if len(options.model) < models:
         raise ValueError(f"--model must be given at least twice, got {len(options.model)}")
     request = _read_request(options)
     if options.trace is not None and (
@@ -113,28 +118,42 @@ def check_devices(options: argparse.Namespace) -> None:
     options.dtype, options.device = _dtype(options.dtype), _device(options.device)
 
 
+def read_file(flag: str, path: Path, read: Callable[[Path], _Read]) -> _Read:
+    """What `read` makes of the file that a flag names; errors name the flag."""
+    try:
+        return read(path)
+    except OSError as error:
+        raise ValueError(
+            f"{flag} must be a file that can be read, got {path}: {error.strerror}"
+        ) from error
+    except ValueError as error:
+        argument, _, rest = str(error).partition(" ")
+        if argument not in ("path", flag.removeprefix("--")):
+            raise
+        raise ValueError(f"{flag} {rest}") from error
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"path must be JSON, got {path}: {error}") from error
+
+
 def _read_request(options: argparse.Namespace) -> dict[str, Any]:
     """The prompt or the messages, from whichever of the three places has them."""
     if options.prompt is not None and options.messages is not None:
         raise ValueError("--prompt and --messages exclude each other, got both")
     if options.messages is not None:
-        try:
-            messages = json.loads(options.messages.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(
-                f"--messages must be a file that can be read, got {options.messages}: "
-                f"{error.strerror}"
-            ) from error
-        except ValueError as error:
-            raise ValueError(f"--messages must be JSON, got {options.messages}: {error}") from error
-        return {"messages": messages}
+        return {"messages": read_file("--messages", options.messages, _read_json)}
     if options.prompt is not None:
         return {"prompt": options.prompt}
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError("a prompt must come from --prompt, --messages or standard input, got none")
     try:
         prompt = sys.stdin.read()
-    except UnicodeDecodeError as error:
+        prompt.encode()  # fails where Python took what it could not decode for surrogates
+    except UnicodeError as error:
         raise ValueError(
             f"standard input must be text, got bytes that are none: {error}"
         ) from error

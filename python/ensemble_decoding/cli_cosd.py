@@ -7,7 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .cli_common import add_decoder, add_run, check_devices, checked_request, load_member
+from .cli_common import (
+    add_decoder,
+    add_run,
+    check_devices,
+    checked_request,
+    load_member,
+    read_file,
+)
 from .cli_output import print_run
 
 
@@ -50,9 +57,9 @@ def _cosd(options: argparse.Namespace) -> int:
     from .tree import Tree
 
     if "tree" in options:
-        method_options["tree"] = Tree.load(options.tree)
+        method_options["tree"] = read_file("--tree", options.tree, Tree.load)
     if "calibration" in options:
-        read = [Calibration.load(path) for path in options.calibration]
+        read = [read_file("--calibration", path, Calibration.load) for path in options.calibration]
         method_options["temperatures"] = [one.temperature for one in read]
     check_method(assistants=len(options.model) - 1, **method_options)
     GenerationOptions.resolve(generation)

@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _specem(options: argparse.Namespace) -> int:
-    request, generation = checked_request(options)
+    request, generation = checked_request(options, models=1)
     method_options = {
         "segment_length": options.segment_length,
         "segment_boundary": options.segment_boundary,

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli_common import add_devices, check_devices, load_member
+from .cli_common import add_devices, check_devices, load_member, read_file
 
 if TYPE_CHECKING:
     from .teacher_forcing import Text
@@ -125,6 +125,6 @@ def _texts(options: argparse.Namespace, models: int) -> list[Text]:
         check_path(options.plot)
     from .teacher_forcing import read_texts
 
-    texts = read_texts(options.texts)
+    texts = read_file("--texts", options.texts, read_texts)
     check_devices(options)
     return texts

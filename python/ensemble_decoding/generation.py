@@ -15,7 +15,7 @@ import torch
 
 from ensemble_kernels.profiling import annotate
 
-from .attention_switch import segment_attention_active
+from .attention_switch import is_active, segment_attention_active
 from .context import Snapshot
 from .member import Member
 from .options import GenerationOptions
@@ -181,6 +181,12 @@ class DecodingRun(ABC):
             self._guarded(self._streamer.end, "streamer")
 
     def _annotated_round(self) -> tuple[Round, bytes] | None:
+        for context in self.contexts:
+            if not is_active(context.member.model):
+                raise RuntimeError(
+                    f"the attention implementation of member {context.member.name!r} must stay as "
+                    f"it is while a run uses it, and was changed"
+                )
         with annotate("round"):
             return self._round()
 

@@ -28,6 +28,9 @@ class LazyMember(Member):
         self._member: Member | None = None
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<LazyMember {self.name!r}, not loaded>" if not self.loaded else repr(self._member)
+
     def __getattr__(self, name: str) -> Any:
         # Only asked for what is not there: everything but the three above.
         if name.startswith("__") or "name" not in vars(self):

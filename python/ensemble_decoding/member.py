@@ -71,6 +71,10 @@ class Member:
         self._set_end_of_text(_end_of_text_ids(model, tokenizer))
         check_attention(model, self.num_layers, self._some_text_ids())
 
+    def __repr__(self) -> str:
+        model = self.model
+        return f"<Member {self.name!r}: {type(model).__name__}, {model.dtype}, {model.device}>"
+
     def _set_end_of_text(self, ids: tuple[int, ...]) -> None:
         self.end_of_text_ids = ids
         self.table = TokenTable.from_tokenizer(self.tokenizer, ids, vocab_size=self._vocab_size)

@@ -51,7 +51,7 @@ class Mixtures:
         if self._alignment == "identity" and not equal:
             raise ValueError(
                 "alignment must be union or top_k where members have different token tables or "
-                "end-of-text ids, got 'identity'"
+                "end-of-text ids (GaC and UniTE, by name), got 'identity', a plain average"
             )
         if self._alignment == "auto":
             return "identity" if equal else "union"

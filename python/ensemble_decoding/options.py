@@ -92,7 +92,8 @@ class GenerationOptions:
                 came = repr(value) if plain else type(value).__name__
                 raise ValueError(f"{name} is not supported, got {came}: {_REFUSED[name][1]}")
             if name not in known and name not in _REFUSED:
-                raise TypeError(f"{name} is no option; there are {', '.join(sorted(known))}")
+                there_are = ", ".join(sorted({*known, "generation_config"}))
+                raise TypeError(f"{name} is no option; there are {there_are}")
         given = {name: value for name, value in given.items() if name in known}
         given["stop_strings"] = _stop_strings(given.get("stop_strings"))
         given["stopping_criteria"] = _criteria(given.get("stopping_criteria"))

@@ -161,9 +161,10 @@ def end_of_text_lists(
         entries = [entries] * len(tables)
     if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(tables):
         why = "" if one_tokenizer else ", which have different tokenizers"
+        came = f"the one id {eos_token_id}" if isinstance(eos_token_id, int) else eos_token_id
         raise ValueError(
-            f"eos_token_id must have an entry for each of the {len(tables)} members{why}, "
-            f"got {eos_token_id!r}"
+            f"eos_token_id must have an entry for each of the {len(tables)} members{why}, got "
+            f"{came} (of generation_config, if that was given and no eos_token_id)"
         )
     lists = [tuple(_ids_or_lists(entry)) for entry in entries]
     for ids, table in zip(lists, tables, strict=True):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ensemble_decoding import SpecEM
+from ensemble_decoding import DecodingError, SpecEM
 from ensemble_decoding.attention_switch import NAME, segment_attention_active
 from tests.decoding.members_for_tests import PROMPT, member
 
@@ -121,3 +121,30 @@ def test_a_switch_that_fails_leaves_the_model_as_it_was(monkeypatch):
     with segment_attention_active(model):
         assert model.config._attn_implementation == NAME
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_attention_that_is_changed_during_a_run_ends_it_and_stays():
+    one, options = member(seed=1), {"max_new_tokens": 12}
+    expected = SpecEM([one], segment_length=2).generate(PROMPT, **options)
+    run = SpecEM([one], segment_length=2).stream(PROMPT, **options)
+    begun = next(run).text
+    one.model.set_attn_implementation("eager")
+    with pytest.raises(DecodingError, match=r"attention .* of member 'llama-1' must stay as it is"):
+        next(run)
+    assert run.output.text == begun
+    assert one.model.config._attn_implementation == "eager"
+    again = SpecEM([one], segment_length=2).generate(PROMPT, **options)
+    assert again.token_ids == expected.token_ids
+    assert one.model.config._attn_implementation == "eager"
+
+
+def test_a_new_run_makes_good_for_attention_that_was_changed_during_another():
+    one, options = member(seed=1), {"max_new_tokens": 12}
+    expected = SpecEM([one], segment_length=2).generate(PROMPT, **options)
+    run = SpecEM([one], segment_length=2).stream(PROMPT, **options)
+    next(run)
+    one.model.set_attn_implementation("eager")
+    again = SpecEM([one], segment_length=2).generate(PROMPT, **options)
+    assert one.model.config._attn_implementation == NAME  # the first still uses it
+    assert [again.token_ids, run.finished().token_ids] == [expected.token_ids] * 2
+    assert one.model.config._attn_implementation == "eager"

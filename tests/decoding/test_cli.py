@@ -123,9 +123,21 @@ def test_no_tokens_at_all(folders, capsys, tokens):
     assert f"max_new_tokens must be at least 1, got {tokens}" in refused(capsys)
 
 
-def test_one_model(folders, capsys):
-    assert main(["specem", "--model", folders[0], "--prompt", "a"]) == 2
-    assert "--model must be given at least twice, got 1" in refused(capsys)
+@pytest.mark.parametrize("verifiers", [[], [1]])
+def test_one_model_and_those_that_only_judge(folders, capsys, verifiers):
+    flags = [word for n in verifiers for word in ("--verifier", folders[n])]
+    assert specem(folders[:1], "--prompt", PROMPT, *flags) == 0
+    one, *judges = [Member.from_pretrained(folders[n]) for n in (0, *verifiers)]
+    wanted = SpecEM([one], verifiers=judges).generate(PROMPT, max_new_tokens=24)
+    assert capsys.readouterr().out == wanted.text + "\n"
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_standard_input_that_is_no_text(folders, capsys, monkeypatch, errors):
+    stdin = io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert specem(folders) == 2
+    assert "standard input must be text, got bytes that are none" in refused(capsys)
 
 
 @pytest.mark.parametrize(

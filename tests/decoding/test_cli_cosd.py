@@ -142,8 +142,11 @@ BAD = [
     ("cosd", ["--select", "best"], "select must be one of most_confident, cascade"),
     ("cosd", ["--unsure-below", "7"], "unsure_below must be from 0 to 1, got 7.0"),
     ("cosd", ["--max-entropy", "-1"], "max_entropy must be at least 0, got -1.0"),
-    ("cosd", ["--tree", "nowhere.json"], "nowhere.json"),
+    ("cosd", ["--tree", "no.json"], "--tree must be a file that can be read, got no.json: No such"),
+    ("cosd", ["--tree", "{files}/0.json"], "--tree must be a tree that Tree.save wrote, got "),
     ("cosd", ["--tree", "{files}/0.json"], "its format must be 'ensemble-decoding CoSD tree 1'"),
+    ("cosd", ["--calibration", "no.json"], "--calibration must be a file that can be read, got no"),
+    ("cosd", ["--calibration", "{files}/tree.json"], "--calibration must be a calibration that "),
     ("cosd", ["--calibration", "{files}/tree.json"], "its format must be 'ensemble-decoding cali"),
     ("cosd", ["--calibration", "{files}/0.json"], "temperatures must have an entry for each of"),
     ("cosd", ["--max-new-tokens", "0"], "max_new_tokens must be at least 1, got 0"),
@@ -152,7 +155,7 @@ BAD = [
     ("sweep", ["--texts", "{files}/texts.jsonl"], "--model must be given 2 times, got 3"),
 ]
 PAIR = [
-    ("train-tree", ["--texts", "nowhere.txt", "-o", "{tmp}/t"], "nowhere.txt"),
+    ("train-tree", ["--texts", "nowhere.txt", "-o", "{tmp}/t"], "--texts must be a file that can"),
     ("train-tree", ["--texts", "{files}/texts.txt", "-o", "{tmp}/t"], "line 1, must have at least"),
     (
         "train-tree",

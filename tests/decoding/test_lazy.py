@@ -28,6 +28,7 @@ def test_a_lazy_member_loads_at_first_use_and_lets_go(folder):
     assert (lazy.name, lazy.loaded, lazy.memory_bytes) == ("late", False, 0)
     expected = SpecEM([Member.from_pretrained(folder)]).generate(PROMPT, max_new_tokens=10)
     method = SpecEM([lazy])
+    assert repr(lazy) == "<LazyMember 'late', not loaded>"
     assert not lazy.loaded
     output = method.generate(PROMPT, max_new_tokens=10)
     assert output.token_ids == expected.token_ids
@@ -35,6 +36,7 @@ def test_a_lazy_member_loads_at_first_use_and_lets_go(folder):
     weights = sum(p.nbytes for p in lazy.model.parameters())
     buffers = sum(b.nbytes for b in lazy.model.buffers())
     assert output.usage[0].model_bytes == lazy.memory_bytes == weights + buffers
+    assert repr(lazy) == "<Member 'late': LlamaForCausalLM, torch.float64, cpu>"
     model = weakref.ref(lazy.model)
     lazy.release()
     gc.collect()

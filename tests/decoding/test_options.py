@@ -162,8 +162,12 @@ RUN = {
     "force_words_ids": [
         ([[1]], ValueError, "is not supported, got list: constrained decoding needs beams")
     ],
-    "penalty_alpha": [(0.5, TypeError, "is no option; there are do_sample, eos_token_id,")],
-    "sample": [(True, TypeError, "is no option; there are do_sample, eos_token_id,")],
+    "penalty_alpha": [
+        (0.5, TypeError, "is no option; there are do_sample, eos_token_id, generation_config,")
+    ],
+    "sample": [
+        (True, TypeError, "is no option; there are do_sample, eos_token_id, generation_config,")
+    ],
 }
 
 

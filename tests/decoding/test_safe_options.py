@@ -74,7 +74,7 @@ def test_members(drafter, verifiers, error, message):
     ("options", "error", "message"),
     [
         ({"max_new_tokens": 0}, ValueError, "max_new_tokens must be at least 1, got 0"),
-        ({"eos_token_id": 3}, ValueError, "eos_token_id must have an entry for each of the 2"),
+        ({"eos_token_id": 3}, ValueError, "entry for each of the 2 members, .* got the one id 3 "),
         ({"draft_length": 3}, TypeError, "draft_length"),
     ],
 )

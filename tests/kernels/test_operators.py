@@ -11,6 +11,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 import ensemble_kernels
+from ensemble_kernels import _dispatch
 
 from . import samples as samples_package
 
@@ -153,3 +154,10 @@ assert "triton" not in after
 assert not torch.cuda.is_initialized()
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_back_end_of_the_environment_that_does_not_exist_is_named(monkeypatch):
+    monkeypatch.setattr(_dispatch, "default_backend", "rocm")
+    message = "ENSEMBLE_KERNELS_BACKEND must be unset or one of .*, got 'rocm'"
+    with pytest.raises(ValueError, match=message):
+        ensemble_kernels.token_statistics(torch.zeros(1, 2), torch.tensor([0]))
