@@ -70,6 +70,11 @@ def segment_attention(
     nothing gives 0 and an LSE of -inf. What a row may not see never reaches it, NaN included;
     NaN that it may see propagates.
 
+    A score is computed in float32 (float64 for float64 inputs): `query · key`, then times
+    `scale · log2(e)`. One for which that overflows is infinite: -inf weighs nothing, +inf makes
+    its row NaN, as in PyTorch's `scaled_dot_product_attention` (whose fused kernel makes it 0 in
+    bfloat16, and so does the reference).
+
     Args:
         query: `[B, Hq, T, D]` float32, float64, float16 or bfloat16, any strides.
         key, value: `[B, Hkv, S, D]` of the query's dtype, Hq a multiple of Hkv: `prefix_length`

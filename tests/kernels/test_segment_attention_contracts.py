@@ -8,6 +8,7 @@ from ensemble_kernels import segment_attention
 from .allocations import LargestResult
 from .attention_strategies import int32, pack
 from .lane import few
+from .oracles.segment_attention import segment_attention as oracle
 
 NAN = math.nan
 
@@ -70,6 +71,35 @@ def test_a_scale_of_nothing_weighs_alike(scale, softcap, dtype):
         )
         expected = torch.arange(41.0, 50.0).log().expand(1, 2, 9)
         torch.testing.assert_close(lse, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *few([torch.float64], [])])
+@pytest.mark.parametrize("size", [1e10, 1e17, 1e30, 1e37])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_huge_scores_the_highest_wins(sign, size, dtype):
+    """Where a rounding of the scores is more than any exponent may be."""
+    prefix, lengths = few(600, 40), [2, 3]
+    query, key, value, offsets = pack(lengths, prefix, 2, 1, 16, dtype)
+    query, key = query.abs() * size**0.5, sign * key.abs() * size**0.5
+    out, lse = segment_attention(query, key, value, offsets, return_lse=True)
+    nested = [states.double().tolist() for states in (query, key, value)]
+    offsets = [offsets.tolist()]
+    expected, expected_lse = oracle(*nested, offsets, [prefix], [0], 16**-0.5, None, None)
+    torch.testing.assert_close(out, torch.tensor(expected, dtype=dtype), rtol=1e-6, atol=0)
+    torch.testing.assert_close(lse, torch.tensor(expected_lse), rtol=1e-6, atol=0)
+
+
+# In bfloat16 PyTorch's kernel, and so the reference, makes 0 of +inf.
+@pytest.mark.parametrize(
+    ("score", "expected", "dtype"),
+    [(1e20, NAN, torch.float32), (-1e20, 1.0, torch.float32), (-1e20, 1.0, torch.bfloat16)],
+)
+def test_a_score_that_float32_cannot_hold_is_infinite(score, expected, dtype):
+    query, key, value, offsets = pack([2], few(200, 40), 1, 1, dtype=dtype)
+    key[:], value[:] = 0, 1
+    query[..., 0], key[0, 0, 3, 0] = 1e20, score
+    out = segment_attention(query, key, value, offsets, scale=1.0)
+    torch.testing.assert_close(out, torch.full_like(out, expected), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

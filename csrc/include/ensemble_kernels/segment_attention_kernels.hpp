@@ -40,6 +40,11 @@ struct KeyBlock {
 #include "ensemble_kernels/segment_attention_visibility.hpp"
 #include "ensemble_kernels/segment_attention_packing.hpp"
 
+// From here on a number has no digits behind the point: rounding moves it by a unit and more.
+template <typename Scalar>
+static constexpr Scalar rounds_to_integers =
+    static_cast<Scalar>(int64_t{1} << std::numeric_limits<Scalar>::digits);
+
 // Scores of a tile become weights: masked, capped, their maxima looked at, raised to powers of two.
 template <typename Product, int vectors>
 EK_NOINLINE static void weigh_scores(const AttentionCall& call, const KeyBlock<Product>& block, bool masked,
@@ -84,6 +89,7 @@ EK_NOINLINE static void weigh_scores(const AttentionCall& call, const KeyBlock<P
   // A finite stand-in where nothing was seen, since (-inf) - (-inf) is NaN.
   const V least = broadcast(std::numeric_limits<Scalar>::lowest());
   V shift[vectors], total[vectors];
+  uint32_t huge = 0;
   for (int v = 0; v < vectors; ++v) {
     const V before = load(peaks + v * V::size);
     const V peak = maximum(before, highest_seen[v]);
@@ -92,6 +98,15 @@ EK_NOINLINE static void weigh_scores(const AttentionCall& call, const KeyBlock<P
     store(rescale + v * V::size, kept);
     total[v] = load(totals + v * V::size) * kept;
     shift[v] = broadcast(Scalar(0)) - maximum(least, peak);
+    huge |= lanes_above(absolute(peak), broadcast(rounds_to_integers<Scalar>));
+  }
+  if (huge && !masked) {
+    // What rounding takes from a maximum as large as these would be left as an exponent, of any
+    // size, by the fused product: all scores are rounded as their maximum was.
+    for (int64_t i = 0; i < block.count * width; i += V::size) {
+      store(scores + i, load(scores + i) * unit);
+    }
+    unit = broadcast(Scalar(1));
   }
   weights_of_scores<Product, vectors>(scores, block.count, unit, shift, total, work.weights.data());
   for (int v = 0; v < vectors; ++v) {
