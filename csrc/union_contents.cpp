@@ -67,6 +67,12 @@ std::vector<double> checked_temperature(const Tensor& temperature) {
       throw std::invalid_argument("temperature must be positive and finite, got " + listed(values));
     }
   }
+  for (const double value : values) {
+    // The range of `_checks.py`, for its reason.
+    if (!(1e-37f <= value && value <= 1e37)) {
+      throw std::invalid_argument("temperature must be from 1e-37 to 1e+37, got " + listed(values));
+    }
+  }
   return values;
 }
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 # A divisor is in float32's range, and so are its inverse and its product with log2(e).
 _SMALLEST, _LARGEST = 1e-37, 1e37
+_SMALLEST_OF_FLOAT32 = 9.9999991e-38  # 1e-37 as a Tensor holds it, rounded down
 FLOAT_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -69,6 +70,14 @@ def positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be positive and finite, got {value}")
     if not _SMALLEST <= value <= _LARGEST:
         raise ValueError(f"{name} must be from {_SMALLEST} to {_LARGEST}, got {value}")
+
+
+def all_positive(name: str, values: Sequence[float]) -> None:
+    """As `positive`, of what a Tensor holds or will hold in float32."""
+    if not all(0 < value < float("inf") for value in values):
+        raise ValueError(f"{name} must be positive and finite, got {list(values)}")
+    if not all(_SMALLEST_OF_FLOAT32 <= value <= _LARGEST for value in values):
+        raise ValueError(f"{name} must be from {_SMALLEST} to {_LARGEST}, got {list(values)}")
 
 
 def offsets_content(name: str, rows: Sequence[Sequence[int]], length: int) -> None:

@@ -74,7 +74,8 @@ def mix_distributions(
         weights: per model a float, or `[M]`; not negative, not all zero; None: equal. Only their
             ratios matter. A model of weight 0 has no say, whatever its logits, NaN included.
         mean: "arithmetic" or "geometric".
-        temperature: one for all models or one per model, or `[M]`; positive.
+        temperature: one for all models or one per model, or `[M]`; from 1e-37 to 1e37. A row
+            whose logits float32 cannot hold, once divided by it, may be NaN.
         backend: None for the fastest available, or a name (see `ensemble_kernels.backends()`).
 
     Returns:

@@ -58,7 +58,7 @@ def temperature_tensor(
     temperature: float | Sequence[float] | Tensor, logits: Sequence[Tensor]
 ) -> Tensor:
     if isinstance(temperature, int | float):
-        temperature = [float(temperature)] * len(logits)
+        temperature = [temperature] * len(logits)
     return _per_model("temperature", temperature, check_temperature, logits)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from .. import _checks
 from .._dispatch import check_contents
 
 _NOTHING = -math.inf
@@ -191,8 +192,7 @@ def check_weights(weights: Sequence[float]) -> None:
 
 
 def check_temperature(temperature: Sequence[float]) -> None:
-    if not all(0 < value < math.inf for value in temperature):
-        raise ValueError(f"temperature must be positive and finite, got {list(temperature)}")
+    _checks.all_positive("temperature", temperature)
 
 
 def check_columns(columns: Tensor, size: int) -> None:

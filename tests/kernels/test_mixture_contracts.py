@@ -75,6 +75,11 @@ LOGITS = [torch.zeros(2, 2), torch.zeros(2, 2)]
         ((LOGITS, ALIGNMENT), {"weights": "ab"}, TypeError, "weights must be floats or a Tensor"),
         ((LOGITS, ALIGNMENT), {"temperature": 0.0}, ValueError, "temperature must be positive"),
         ((LOGITS, ALIGNMENT), {"temperature": math.nan}, ValueError, "temperature must be"),
+        ((LOGITS, ALIGNMENT), {"temperature": 1e-40}, ValueError, "from 1e-37 to .* got .1e-40"),
+        ((LOGITS, ALIGNMENT), {"temperature": 10**400}, ValueError, "must be from 1e-37 to"),
+        ((LOGITS, ALIGNMENT), {"temperature": [1, 1e38]}, ValueError, r"got \[1, 1e.38\]"),
+        ((LOGITS, ALIGNMENT), {"temperature": torch.full((2,), 1e-38)}, ValueError, "from 1e-37"),
+        ((LOGITS, ALIGNMENT), {"temperature": torch.full((2,), 1e38)}, ValueError, "to 1e.37, got"),
         ((LOGITS, ALIGNMENT), {"temperature": [1.0]}, ValueError, "temperature must have 2"),
         ((LOGITS, ALIGNMENT), {"temperature": torch.zeros(2)}, ValueError, "must be positive"),
         ((LOGITS, ALIGNMENT), {"temperature": "1"}, TypeError, "temperature must be floats"),
@@ -89,6 +94,18 @@ def test_bad_logits_and_weights(arguments, options, error, match):
             top_k_union(arguments[0], extended, **options)
 
 
+def test_the_lowest_and_the_highest_temperature():
+    alignment = ALIGNMENT.with_first_subtokens([{b"c": 0}, {b"b": 0}])
+    logits = [torch.tensor([[1.0, 3.0]]), torch.tensor([[-2.0, 5.0]])]
+    for lowest in (1e-37, torch.tensor([1e-37, 1e-37])):
+        mixed = mix_distributions(logits, alignment, temperature=lowest).probabilities
+        assert mixed.tolist() == [[0.0, 0.5, 0.5]]
+        assert top_k_union(logits, alignment, k=1, temperature=lowest).columns.tolist() == [[1, 2]]
+    for highest in (1e37, torch.tensor([1e37, 1e37])):
+        mixed = mix_distributions(logits, alignment, temperature=highest).probabilities
+        torch.testing.assert_close(mixed, torch.tensor([[0.5, 0.25, 0.25]]))
+
+
 @pytest.mark.usefixtures("dispatched")
 def test_numbers_are_checked_where_tensors_are_not():
     logits = [given.to("meta") for given in LOGITS]
@@ -97,6 +114,8 @@ def test_numbers_are_checked_where_tensors_are_not():
         mix_distributions(logits, ALIGNMENT, weights=[0, 0])
     with pytest.raises(ValueError, match="must be positive"):
         mix_distributions(logits, ALIGNMENT, temperature=-1.0)
+    with pytest.raises(ValueError, match="temperature must be from 1e-37"):
+        mix_distributions(logits, ALIGNMENT, temperature=1e-40)
 
 
 def test_bad_options():
