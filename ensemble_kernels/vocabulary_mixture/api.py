@@ -71,8 +71,9 @@ def mix_distributions(
         logits: per model `[R, V_m]`, any float dtypes and strides, all on one device.
         alignment: of the models, in the same order. Tokens whose ids lie behind `V_m` count for
             nothing; the first such use of an alignment warns (but not inside a compiled graph).
-        weights: per model a float, or `[M]`; not negative, not all zero; None: equal. Only their
-            ratios matter. A model of weight 0 has no say, whatever its logits, NaN included.
+        weights: per model a float, or `[M]`; not negative, not all zero, in the range of float32;
+            None: equal. Only their ratios matter. A model of weight 0 has no say, whatever its
+            logits, NaN included.
         mean: "arithmetic" or "geometric".
         temperature: one for all models or one per model, or `[M]`; from 1e-37 to 1e37. A row
             whose logits float32 cannot hold, once divided by it, may be NaN.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 from .. import _checks
 from .alignment import VocabularyAlignment
 from .reference import check_temperature, check_weights
+
+_SMALLEST_WEIGHT, _LARGEST_WEIGHT = 2.0**-149, torch.finfo(torch.float32).max
 
 
 def check_alignment(alignment: VocabularyAlignment) -> None:
@@ -51,7 +54,18 @@ def real_columns(logits: Sequence[Tensor], alignment: VocabularyAlignment) -> li
 def weight_tensor(weights: Sequence[float] | Tensor | None, logits: Sequence[Tensor]) -> Tensor:
     if weights is None:
         return logits[0].new_ones(len(logits), dtype=torch.float32)
-    return _per_model("weights", weights, check_weights, logits)
+    return _per_model("weights", weights, _check_weight_numbers, logits)
+
+
+def _check_weight_numbers(weights: Sequence[float]) -> None:
+    """Also that float32 has them: on a GPU nobody looks at what it made of them."""
+    if any(_LARGEST_WEIGHT < weight < math.inf for weight in weights):
+        raise ValueError(f"weights must be at most {_LARGEST_WEIGHT}, got {list(weights)}")
+    if 0 < max(weights) < _SMALLEST_WEIGHT:
+        raise ValueError(
+            f"weights must not all be below {_SMALLEST_WEIGHT}, 0 in float32, got {list(weights)}"
+        )
+    check_weights(weights)
 
 
 def temperature_tensor(

@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from .option_checks import check_count, check_number, one_of
 
 ALIGNMENTS = ("auto", "union", "top_k", "identity")
 MEANS = ("arithmetic", "geometric")
+_LARGEST_WEIGHT = torch.finfo(torch.float32).max  # as in `mix_distributions`; their sum is finite
 
 
 def check_method(
@@ -61,3 +64,5 @@ def _check_weights(weights: Any, members: int) -> None:
     shown = list(weights)
     if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
         raise ValueError(f"weights must be finite, not negative and not all zero, got {shown}")
+    if max(weights) > _LARGEST_WEIGHT:
+        raise ValueError(f"weights must be at most {_LARGEST_WEIGHT}, got {shown}")

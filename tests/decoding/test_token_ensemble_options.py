@@ -30,6 +30,7 @@ BAD = [
     ({"weights": [1.0]}, ValueError, "weights must have an entry for each of the 2 members, got 1"),
     ({"weights": [1, 1, 1]}, ValueError, "weights must have an entry for each .* got 3"),
     ({"weights": [1, -0.1]}, ValueError, r"weights must be finite, not negative .* \[1, -0.1\]"),
+    ({"weights": [1e308, 1e308]}, ValueError, "weights must be at most 3.4.*, got"),
     ({"weights": [0, 0.0]}, ValueError, "weights must be .* not all zero, got"),
     ({"weights": [1, float("nan")]}, ValueError, "weights must be finite, .* nan"),
     ({"weights": [1, float("inf")]}, ValueError, "weights must be finite, .* inf"),

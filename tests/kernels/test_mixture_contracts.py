@@ -67,6 +67,9 @@ LOGITS = [torch.zeros(2, 2), torch.zeros(2, 2)]
         ((LOGITS, ALIGNMENT), {"weights": [0, 0]}, ValueError, "not all zero"),
         ((LOGITS, ALIGNMENT), {"weights": [-1, 2]}, ValueError, "not negative"),
         ((LOGITS, ALIGNMENT), {"weights": [math.nan, 2]}, ValueError, "weights must be finite"),
+        ((LOGITS, ALIGNMENT), {"weights": [1e39, 1]}, ValueError, r"at most 3.4.*got \[1e.39, 1\]"),
+        ((LOGITS, ALIGNMENT), {"weights": [1, 10**400]}, ValueError, "weights must be at most 3.4"),
+        ((LOGITS, ALIGNMENT), {"weights": [1e-50, 0]}, ValueError, "not all be below 1.4.*e-45"),
         ((LOGITS, ALIGNMENT), {"weights": torch.tensor([0.0, 0.0])}, ValueError, "not all zero"),
         ((LOGITS, ALIGNMENT), {"weights": torch.tensor([-1.0, 2.0])}, ValueError, "not negative"),
         ((LOGITS, ALIGNMENT), {"weights": torch.ones(3)}, ValueError, r"weights must have shape"),
@@ -94,6 +97,17 @@ def test_bad_logits_and_weights(arguments, options, error, match):
             top_k_union(arguments[0], extended, **options)
 
 
+@pytest.mark.parametrize("weight", [3.4e38, 2.0**-149])
+def test_only_the_ratios_of_weights_matter(weight):
+    """Also where float32 cannot hold their sum."""
+    alignment = ALIGNMENT.with_first_subtokens([{b"c": 0}, {b"b": 0}])
+    for weights in ([weight, weight], torch.tensor([weight, weight])):
+        mixed = mix_distributions(LOGITS, alignment, weights=weights)
+        torch.testing.assert_close(mixed, mix_distributions(LOGITS, alignment))
+        united = top_k_union(LOGITS, alignment, k=1, weights=weights)
+        torch.testing.assert_close(united, top_k_union(LOGITS, alignment, k=1))
+
+
 def test_the_lowest_and_the_highest_temperature():
     alignment = ALIGNMENT.with_first_subtokens([{b"c": 0}, {b"b": 0}])
     logits = [torch.tensor([[1.0, 3.0]]), torch.tensor([[-2.0, 5.0]])]
@@ -112,6 +126,9 @@ def test_numbers_are_checked_where_tensors_are_not():
     assert mix_distributions(logits, ALIGNMENT, weights=[1, 2]).probabilities.shape == (2, 3)
     with pytest.raises(ValueError, match="not all zero"):
         mix_distributions(logits, ALIGNMENT, weights=[0, 0])
+    for weights in ([1, 1e39], [1e-50, 1e-50]):
+        with pytest.raises(ValueError, match="weights must"):
+            mix_distributions(logits, ALIGNMENT, weights=weights)
     with pytest.raises(ValueError, match="must be positive"):
         mix_distributions(logits, ALIGNMENT, temperature=-1.0)
     with pytest.raises(ValueError, match="temperature must be from 1e-37"):
