@@ -27,7 +27,7 @@ def compact_kv_(
 
     Args:
         cache: `[..., S, D]`, any dtype, any leading dimensions and strides but those of an
-            expanded tensor, whose elements share memory.
+            expanded tensor, whose elements share memory; no negated or conjugate view.
         keep: `[n]` int64, strictly ascending, `keep[i] >= destination_start + i`; or `[B, n]` for
             caches `[..., B, H, S, D]` whose rows differ, each row padded at its end with -1.
         destination_start: an int or a 0-d int64 tensor; a `[B]` int64 tensor with `keep [B, n]`.
@@ -46,6 +46,11 @@ def compact_kv_(
             "cache must not be expanded, since its elements then share memory, "
             f"got {list(cache.shape)} with strides {list(cache.stride())}"
         )
+    # Of inputs that are only read PyTorch's dispatcher makes plain tensors; this one is written to.
+    # A compiled graph cannot ask.
+    if not torch.compiler.is_compiling() and (cache.is_neg() or cache.is_conj()):
+        kind = "negated" if cache.is_neg() else "conjugate"
+        raise ValueError(f"cache must hold its values itself, got a {kind} view of others")
     _checks.tensor("keep", keep, ndim=(1, 2))
     _checks.dtype("keep", keep, (torch.int64,))
     _checks.same_device("keep", keep, "cache", cache)

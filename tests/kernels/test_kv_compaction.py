@@ -183,6 +183,16 @@ BAD = {
         {"cache": CACHE[:1].expand(2, -1, -1, -1, -1)},
         "cache must not be expanded, .* got .*strides",
     ),
+    "cache negated": (
+        ValueError,
+        {"cache": torch.zeros(8, 3, dtype=torch.complex64).conj().imag},
+        "cache must hold its values itself, got a negated view",
+    ),
+    "cache conjugate": (
+        ValueError,
+        {"cache": torch.zeros(8, 3, dtype=torch.complex64).conj()},
+        "cache must hold its values itself, got a conjugate view",
+    ),
     "keep list": (TypeError, {"keep": [1]}, "keep must be a Tensor, got list"),
     "keep int32": (
         TypeError,

@@ -49,6 +49,27 @@ def test_opcheck(name, index):
     torch.library.opcheck(operator, args, kwargs)
 
 
+def as_negated_views(operator, args):
+    """The same values, where they are only read."""
+
+    def negated(value):
+        if isinstance(value, list):
+            return [negated(item) for item in value]
+        return torch._neg_view(-value) if isinstance(value, torch.Tensor) else value
+
+    pairs = zip(operator._schema.arguments[: len(args)], args, strict=True)
+    return [arg if formal.is_write else negated(arg) for formal, arg in pairs]
+
+
+@pytest.mark.parametrize(("name", "index"), EACH)
+def test_negated_views_are_read_as_what_they_show(name, index):
+    operator, args, kwargs = sample(name, index)
+    _, views, _ = sample(name, index)
+    views = as_negated_views(operator, views)
+    expected, actual = operator(*args, **kwargs), operator(*views, **kwargs)
+    torch.testing.assert_close((actual, views), (expected, args), rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", REGISTERED)
 def test_compiles_with_inductor(name):
     operator, args, kwargs = sample(name, 0)

@@ -9,7 +9,7 @@ import ensemble_kernels
 from ensemble_kernels import _triton, compact_kv_, segment_attention
 
 from .guards import buffer_of, guarded, view_of
-from .test_operators import SAMPLES
+from .test_operators import SAMPLES, as_negated_views
 
 OPERATORS = sorted(_triton.FOLDERS)
 EACH = [
@@ -65,6 +65,17 @@ def test_inputs_come_out_as_the_reference_leaves_them(name, index):
     operator(*args, **kwargs)
     reference(*theirs, **kwargs)
     torch.testing.assert_close(args, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("name", "index"), EACH)
+def test_negated_views_are_read_as_what_they_show(name, index):
+    if not served(name, index):
+        return
+    operator, args, kwargs = sample("ensemble_kernels_triton", name, index)
+    _, views, _ = sample("ensemble_kernels_triton", name, index)
+    views = as_negated_views(operator, views)
+    expected, actual = operator(*args, **kwargs), operator(*views, **kwargs)
+    torch.testing.assert_close((actual, views), (expected, args), rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_call_that_names_no_back_end_stays_native():
