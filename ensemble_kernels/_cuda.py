@@ -19,6 +19,10 @@ FASTEST = {
     "segment_attention": "triton",
 }
 
+# How many models the kernels that take several are told of, as csrc/cuda/launchers.h has it. A call
+# with more that names no back end gets what would serve it without these kernels.
+MOST_MODELS = 16
+OF_MODELS = ("mix_distributions", "top_k_union")
 
 # Types of the devices whose tensors the kernels take.
 DEVICE_TYPES: tuple[str, ...] = ("cuda",)

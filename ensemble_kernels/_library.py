@@ -6,7 +6,8 @@ CompositeExplicitAutograd and so serves every device that has nothing faster.
 
 What has a kernel in Triton or in CUDA C++ is registered once more, under `ensemble_kernels_triton`
 and `ensemble_kernels_cuda`, for the calls that name that back end: those never fall back, and
-compile as any other.
+compile as any other. Under `ensemble_kernels_without_cuda` stands what serves a call of more models
+than the CUDA kernels take.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .vocabulary_mixture.reference import mix_distributions, sharpen_prefixes, t
 _LIBRARY = torch.library.Library("ensemble_kernels", "DEF")
 _TRITON_LIBRARY = torch.library.Library("ensemble_kernels_triton", "DEF")
 _CUDA_LIBRARY = torch.library.Library("ensemble_kernels_cuda", "DEF")
+_WITHOUT_CUDA_LIBRARY = torch.library.Library("ensemble_kernels_without_cuda", "DEF")
 
 # What serves tensors on a GPU where the library has no CUDA kernel.
 _fastest_without_cuda: dict[str, Callable[..., Any]] = {}
@@ -36,6 +38,11 @@ _fastest_without_cuda: dict[str, Callable[..., Any]] = {}
 def operator(name: str) -> Callable[..., Any]:
     """The registered operator `name`, resolved once by each `api.py`."""
     return getattr(torch.ops.ensemble_kernels, name).default
+
+
+def operator_without_cuda(name: str) -> Callable[..., Any]:
+    """The same, of an operator in `_cuda.OF_MODELS` and as if it had no CUDA kernel."""
+    return getattr(torch.ops.ensemble_kernels_without_cuda, name).default
 
 
 def _define(schema: str, reference: Callable[..., Any], fake: Callable[..., Any]) -> None:
@@ -74,6 +81,11 @@ def _define_triton(
     torch.library.register_fake(f"ensemble_kernels_triton::{name}", fake, lib=_TRITON_LIBRARY)
     register_triton(name, getattr(torch.ops.ensemble_kernels_triton, name).default)
     _fastest_without_cuda[name] = fastest
+    if name in _cuda.OF_MODELS:
+        _WITHOUT_CUDA_LIBRARY.define(schema)
+        _WITHOUT_CUDA_LIBRARY.impl(name, fastest, "CompositeExplicitAutograd")
+        namespaced = f"ensemble_kernels_without_cuda::{name}"
+        torch.library.register_fake(namespaced, fake, lib=_WITHOUT_CUDA_LIBRARY)
     if not _native.registered(name, "CUDA"):
         _LIBRARY.impl(name, fastest, "CUDA")
 

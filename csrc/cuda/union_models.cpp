@@ -31,7 +31,8 @@ UnionArguments union_arguments(const std::vector<Tensor>& logits,
                                const Tensor& temperature) {
   if (logits.size() > EK_MODELS) {
     throw std::invalid_argument("logits must be of at most " + std::to_string(EK_MODELS) +
-                                " models, got " + std::to_string(logits.size()));
+                                " models for backend='cuda', got " +
+                                std::to_string(logits.size()));
   }
   if (contents_are_checked()) {
     check_contents(map_offsets, map_ids, weights, temperature);

@@ -8,15 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .. import _checks, _cuda
 from .._dispatch import select
-from .._library import operator
+from .._library import operator, operator_without_cuda
 from .alignment import VocabularyAlignment
 from .arguments import check_alignment, real_columns, temperature_tensor, weight_tensor
 
 _mix_distributions = operator("mix_distributions")
 _sharpen_prefixes = operator("sharpen_prefixes")
 _top_k_union = operator("top_k_union")
+_mix_without_cuda = operator_without_cuda("mix_distributions")
+_top_k_without_cuda = operator_without_cuda("top_k_union")
 
 MEANS = ("arithmetic", "geometric")
 
@@ -93,7 +95,8 @@ def mix_distributions(
     if mean not in MEANS:
         raise ValueError(f"mean must be one of {MEANS}, got {mean!r}")
     maps = alignment.maps(rows[0].device)
-    mix = select("mix_distributions", backend, _mix_distributions)
+    registered = _mix_without_cuda if _too_many_for_cuda(rows) else _mix_distributions
+    mix = select("mix_distributions", backend, registered)
     return Mixture(
         *mix(
             rows,
@@ -205,7 +208,8 @@ def top_k_union(
             f"{alignment.models_without_subtokens} lack; see with_first_subtokens"
         )
     maps = alignment.maps(rows[0].device)
-    select_top = select("top_k_union", backend, _top_k_union)
+    registered = _top_k_without_cuda if _too_many_for_cuda(rows) else _top_k_union
+    select_top = select("top_k_union", backend, registered)
     return TopKUnion(
         *select_top(
             rows,
@@ -217,3 +221,7 @@ def top_k_union(
             k,
         )
     )
+
+
+def _too_many_for_cuda(logits: Sequence[Tensor]) -> bool:
+    return len(logits) > _cuda.MOST_MODELS and logits[0].device.type in _cuda.DEVICE_TYPES

@@ -1,8 +1,13 @@
 """What the CUDA operators make of contents that nobody has checked, and of what is too much for
 them; on the emulator."""
 
+from functools import partial
+
 import pytest
 import torch
+
+from ensemble_kernels import VocabularyAlignment, _cuda, mix_distributions, top_k_union
+from ensemble_kernels.vocabulary_mixture import api
 
 from . import emulated
 
@@ -67,8 +72,37 @@ def test_a_launch_is_told_of_16_models(count):
         mixed = emulated.call("mix_distributions", *arguments)[0]
         torch.testing.assert_close(mixed, torch.full((2, 3), 1 / 3))
     else:
-        with pytest.raises(ValueError, match="at most 16 models, got 17"):
+        with pytest.raises(ValueError, match="at most 16 models for backend='cuda', got 17"):
             emulated.call("mix_distributions", *arguments)
+
+
+@pytest.fixture
+def only_cuda(monkeypatch):
+    """What the dispatcher calls for tensors on a GPU, called for those on the CPU."""
+    monkeypatch.setattr(_cuda, "DEVICE_TYPES", ("cpu",))
+    for name in ("mix_distributions", "top_k_union"):
+        monkeypatch.setattr(api, f"_{name}", partial(emulated.call, name))
+
+
+@pytest.mark.parametrize("count", [16, 17])
+@pytest.mark.usefixtures("only_cuda")
+def test_more_models_than_that_are_served_by_others(count):
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"c"]] * count)
+    logits = [torch.randn(2, 3, generator=torch.Generator().manual_seed(m)) for m in range(count)]
+    expected = torch.stack(logits).softmax(-1).mean(0)
+    mixed = mix_distributions(logits, alignment)
+    torch.testing.assert_close(mixed.probabilities, expected)
+    united = top_k_union(logits, alignment, k=3)
+    assert united.columns[:, :3].tolist() == [[0, 1, 2]] * 2
+    torch.testing.assert_close(united.probabilities[:, :3], expected)
+
+
+@pytest.mark.usefixtures("only_cuda")
+def test_more_models_than_that_compile():
+    alignment = VocabularyAlignment.from_token_bytes([[b"a", b"b", b"c"]] * 17)
+    logits = [torch.full((1, 3), float(m)) for m in range(17)]
+    compiled = torch.compile(mix_distributions, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, alignment), mix_distributions(logits, alignment))
 
 
 @pytest.mark.parametrize("leading", [8, 9])

@@ -78,6 +78,9 @@ def test_the_reference_serves_what_triton_cannot(name, cause, monkeypatch):
     operator, args, kwargs = sample(name, 0)
     _, theirs, _ = sample(name, 0)
     got = _library._fastest_without_cuda[name](*args, **kwargs)
+    if name in _cuda.OF_MODELS:
+        named = _library.operator_without_cuda(name)
+        torch.testing.assert_close(named(*args, **kwargs), got)
     expected = operator(*theirs, **kwargs)
     torch.testing.assert_close((got, args), (expected, theirs))
 
