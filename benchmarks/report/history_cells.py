@@ -80,6 +80,8 @@ def _decoding_cell(run: Run, runs: Sequence[Run]) -> Cell:
     time = _time(run)
     if time is None:
         return Cell(None, {}, work, run.get("failure") or "no token was committed")
+    # Of a text that ended earlier each token bears more of the prompt's time.
+    work = f"{run['tokens']} tokens of {work}"
     ratios = {}
     for peer in runs:
         alike = all(peer[field] == run[field] for field in ("dtype", "context"))
