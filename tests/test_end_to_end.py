@@ -11,10 +11,11 @@ from benchmarks.end_to_end import measure, naive_cosd, naive_specem, naive_union
 from benchmarks.end_to_end import models as loading
 from benchmarks.end_to_end.cells import CELLS, NAIVE, Cell
 from benchmarks.end_to_end.checks import same_ids, same_rounds, same_tokens
-from benchmarks.end_to_end.measure import PEERS, alternatives_of, time_cell
+from benchmarks.end_to_end.measure import alternatives_of, time_cell
 from benchmarks.end_to_end.methods import SEGMENTS, Piece
 from benchmarks.end_to_end.naive_specem import NaiveCandidate, NaiveRound
 from benchmarks.end_to_end.naive_union import NaiveToken
+from benchmarks.end_to_end.peers import NAIVE_PEERS
 from benchmarks.end_to_end.text import english
 from tests.tiny_loaded_models import tiny_models
 
@@ -89,13 +90,13 @@ def test_a_cell_times_all_methods_and_peers(rows, models):
         *Cell._field_defaults["methods"],
         *(f"generate: {name}" for name in names[:2]),
         *(f"assisted: {name}" for name in names[1:]),
-        *PEERS,
+        *NAIVE_PEERS,
     }
     for name, row in rows.items():
         assert row["failure"] is None, (name, row["failure"])
         assert row["tokens"] == 6
         assert 1 <= row["first_tokens"] <= 6
-        assert len(row["seconds"]) == (1 if name in PEERS else 2)
+        assert len(row["seconds"]) == (1 if name in NAIVE_PEERS else 2)
         assert row["ours"] == (name in SEGMENTS)
         if row["ours"]:
             assert sum(row["shares"].values()) == pytest.approx(1.0)
@@ -172,7 +173,7 @@ def test_what_cannot_be_made_leaves_the_others(models, monkeypatch):
     def refuses(*arguments):
         raise ValueError("not this vocabulary")
 
-    monkeypatch.setattr(measure, "NaiveModel", refuses)
+    monkeypatch.setattr("benchmarks.end_to_end.peers.NaiveModel", refuses)
     monkeypatch.setattr("benchmarks.end_to_end.methods.CoSD", lambda *_, **options: refuses())
     cell = Cell("float32", 100, 2, 1, ("SpecEM", "CoSD"), generate=False, naive=("naive union",))
     ours, cosd, naive = time_cell(cell, models)

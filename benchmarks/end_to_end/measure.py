@@ -10,16 +10,13 @@ from typing import Any
 import torch
 
 from benchmarks.end_to_end.cells import CELLS, DEFAULTS, Cell
-from benchmarks.end_to_end.checks import Match, same_drafts, same_ids, same_rounds, same_tokens
+from benchmarks.end_to_end.checks import Match, same_ids
 from benchmarks.end_to_end.methods import SEGMENTS, OurRun, Piece, method
 from benchmarks.end_to_end.models import LoadedModel, load
-from benchmarks.end_to_end.naive_union import NaiveModel
-from benchmarks.end_to_end.peers import NAIVE_PIECES, GenerateRun
+from benchmarks.end_to_end.peers import NAIVE_PEERS, GenerateRun
 from benchmarks.end_to_end.text import english
 from benchmarks.end_to_end.timed import Alternative, Timed, as_row, in_turns
 
-# Whose choices each naive peer must make.
-PEERS = {"naive SpecEM": "SpecEM", "naive CoSD": "CoSD", "naive union": "TokenEnsemble"}
 Say = Callable[[str], None]
 
 
@@ -61,7 +58,7 @@ def time_cell(cell: Cell, models: Sequence[LoadedModel]) -> list[dict[str, Any]]
     rows = []
     for one, result in zip(alternatives, results, strict=True):
         match = found.get(one.method)
-        if match and not match.excused and one.method in PEERS and cell.dtype == "float32":
+        if match and not match.excused and one.method in NAIVE_PEERS and cell.dtype == "float32":
             result = Timed(failure=f"chooses otherwise: {match.text}")
         rows.append(shared | as_row(one, result) | {"match": match.text if match else None})
     return rows
@@ -103,15 +100,14 @@ def _made(make: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _naive(name: str, used: Sequence[LoadedModel], prompt: str, new: int) -> Alternative:
-    needed = _made(lambda: used)
-    if name != "naive SpecEM":  # tables of bytes are made before, as those of our members are
-        needed = _made(lambda: [NaiveModel(model.model, model.tokenizer) for model in used])
+    peer = NAIVE_PEERS[name]
+    made = _made(lambda: [peer.made(model) for model in used])
 
     def run(note: Callable[[Piece], None]) -> None:
-        for piece in NAIVE_PIECES[name](needed(), prompt, new):
+        for piece in peer.pieces(made(), prompt, new):
             note(piece)
 
-    segment = SEGMENTS[PEERS[name]]
+    segment = SEGMENTS[peer.method]
     return Alternative(name, False, [model.name for model in used], segment, run, slow=True)
 
 
@@ -143,14 +139,9 @@ def matches(
     by_name = {a.method: r for a, r in pairs if r.pieces and r.failure is None}
     chosen = {name: [piece.chosen for piece in r.pieces] for name, r in by_name.items()}
     found = {}
-    for naive, ours in PEERS.items():
-        if naive in chosen and ours in chosen:
-            if naive == "naive SpecEM":
-                found[naive] = same_rounds(models[: cell.members], chosen[naive], chosen[ours])
-            elif naive == "naive CoSD":
-                found[naive] = same_drafts(models[0], chosen[naive], chosen[ours])
-            else:
-                found[naive] = same_tokens(chosen[naive], chosen[ours])
+    for naive, peer in NAIVE_PEERS.items():
+        if naive in chosen and peer.method in chosen:
+            found[naive] = peer.same(models[: cell.members], chosen[naive], chosen[peer.method])
     alone, prompt = f"generate: {models[0].name}", english(models[0].tokenizer, cell.context)
     for name, result in by_name.items():
         if alone in chosen and name.startswith("assisted"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from benchmarks.end_to_end.checks import Match, same_drafts, same_rounds, same_tokens
 from benchmarks.end_to_end.methods import Piece
 from benchmarks.end_to_end.models import LoadedModel
 from benchmarks.end_to_end.naive_cosd import naive_cosd
@@ -59,11 +60,11 @@ def _same_tokenizer(one: LoadedModel, other: LoadedModel) -> bool:
     return bool(first == second)
 
 
-def naive_specem_pieces(models: Sequence[LoadedModel], prompt: str, new: int) -> Iterator[Piece]:
+def naive_specem_pieces(
+    models: Sequence[tuple[Any, Any]], prompt: str, new: int
+) -> Iterator[Piece]:
     tokens = 0
-    for round_ in naive_specem(
-        [(m.model, m.tokenizer) for m in models], prompt, max_new_tokens=new
-    ):
+    for round_ in naive_specem(models, prompt, max_new_tokens=new):
         tokens += round_.tokens
         yield Piece(tokens, round_)
 
@@ -81,8 +82,35 @@ def naive_union_pieces(models: Sequence[NaiveModel], prompt: str, new: int) -> I
         yield Piece(number, token)
 
 
-NAIVE_PIECES: dict[str, Callable[[Any, str, int], Iterator[Piece]]] = {
-    "naive SpecEM": naive_specem_pieces,
-    "naive CoSD": naive_cosd_pieces,
-    "naive union": naive_union_pieces,
+class NaivePeer(NamedTuple):
+    """Naive code: the method of ours whose choices it must make and how they are held together,
+    what is made of each model before the clock runs, and what it writes with that."""
+
+    method: str
+    same: Callable[[Sequence[LoadedModel], Any, Any], Match]
+    made: Callable[[LoadedModel], Any]
+    pieces: Callable[[Any, str, int], Iterator[Piece]]
+
+
+def _with_tables(one: LoadedModel) -> NaiveModel:
+    """Tables of bytes are made before, as those of our members are."""
+    return NaiveModel(one.model, one.tokenizer)
+
+
+NAIVE_PEERS = {
+    "naive SpecEM": NaivePeer(
+        "SpecEM", same_rounds, lambda one: (one.model, one.tokenizer), naive_specem_pieces
+    ),
+    "naive CoSD": NaivePeer(
+        "CoSD",
+        lambda models, *chosen: same_drafts(models[0], *chosen),
+        _with_tables,
+        naive_cosd_pieces,
+    ),
+    "naive union": NaivePeer(
+        "TokenEnsemble",
+        lambda models, *chosen: same_tokens(*chosen),
+        _with_tables,
+        naive_union_pieces,
+    ),
 }
