@@ -53,9 +53,10 @@ def _select(operator: str, backend: str | None, default: Callable[..., Any]) -> 
     if backend == "reference":
         return _references[operator]
     if backend not in BACKENDS:
-        name = "ENSEMBLE_KERNELS_BACKEND" if backend == default_backend else "backend"
-        absent = "unset" if backend == default_backend else "None"
-        raise ValueError(f"{name} must be {absent} or one of {BACKENDS}, got {backend!r}")
+        what = "backend must be None"
+        if backend == default_backend:
+            what = "ENSEMBLE_KERNELS_BACKEND must be unset"
+        raise ValueError(f"{what} or one of {BACKENDS}, got {backend!r}")
     reason = _missing(operator, backend)
     if reason is not None:
         raise ValueError(f"backend={backend!r} is not available for {operator}: {reason}")

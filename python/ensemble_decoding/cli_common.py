@@ -102,15 +102,18 @@ def checked_request(
     if len(options.model) < models:
         raise ValueError(f"--model must be given at least twice, got {len(options.model)}")
     request = _read_request(options)
-    if options.trace is not None and (
-        options.trace.is_dir() or not options.trace.absolute().parent.is_dir()
-    ):
-        raise ValueError(f"--trace must be a file in a folder that exists, got {options.trace}")
+    check_output("--trace", options.trace)
     generation = {name: vars(options)[name] for name in _GENERATION if name in options}
     from .request import check_request
 
     check_request(**request)
     return request, generation
+
+
+def check_output(flag: str, path: Path | None) -> None:
+    """That the file that a flag names can be written when all work is done."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise ValueError(f"{flag} must be a file in a folder that exists, got {path}")
 
 
 def check_devices(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli_common import add_devices, check_devices, load_member, read_file
+from .cli_common import add_devices, check_devices, check_output, load_member, read_file
 
 if TYPE_CHECKING:
     from .teacher_forcing import Text
@@ -116,9 +116,7 @@ def _texts(options: argparse.Namespace, models: int) -> list[Text]:
     if len(options.model) != models:
         raise ValueError(f"--model must be given {models} times, got {len(options.model)}")
     for name in ("output", "plot", "examples"):
-        path = getattr(options, name, None)
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise ValueError(f"--{name} must be a file in a folder that exists, got {path}")
+        check_output(f"--{name}", getattr(options, name, None))
     if getattr(options, "plot", None) is not None:
         from .calibration_plot import check_path
 

@@ -161,7 +161,8 @@ def end_of_text_lists(
         entries = [entries] * len(tables)
     if (isinstance(eos_token_id, int) and not one_tokenizer) or len(entries) != len(tables):
         why = "" if one_tokenizer else ", which have different tokenizers"
-        came = f"the one id {eos_token_id}" if isinstance(eos_token_id, int) else eos_token_id
+        one = isinstance(eos_token_id, int)
+        came = f"the one id {eos_token_id}" if one else repr(eos_token_id)
         raise ValueError(
             f"eos_token_id must have an entry for each of the {len(tables)} members{why}, got "
             f"{came} (of generation_config, if that was given and no eos_token_id)"
